@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Sequence
 
-_INTERRUPTED = 130
+from otm._progress import INTERRUPTED, clock, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,14 +18,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command without a traceback.
     """
     try:
-        return _run(arguments)
+        with clock("loading"):
+            return _run(arguments)
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    import typer
-
     from otm import OtmError
     from otm.commands.printing import discard_stdout, escape_unencodable
 
@@ -36,8 +35,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         app(args=arguments, prog_name=None if arguments is None else "otm")
     except (AnalysisError, OtmError) as error:
-        typer.echo(f"error: {error}", err=True)
-        return 2
+        said = str(error)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             said = (
@@ -49,9 +47,10 @@ def _run(arguments: Sequence[str] | None) -> int:
             said = f"The output cannot be written ({error.strerror}). Send it elsewhere."
         else:
             raise
-        typer.echo(f"error: {said}", err=True)
-        return 2
-    return 0
+    else:
+        return 0
+    say(f"error: {said}", error=True)
+    return 2
 
 
 if __name__ == "__main__":

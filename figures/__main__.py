@@ -10,16 +10,15 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from figures.headline import headline
 from figures.paths import OUT
 from figures.provenance import manifest
 from figures.work import Work
 from otm import drawing
+from otm._progress import INTERRUPTED, clock, say, told
 from otm.commands.printing import discard_stdout, escape_unencodable
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
@@ -73,9 +72,12 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         parser.error(f"--out must be a folder that can be written: {error}")
     try:
-        _build_all(names, options)
+        with clock("loading"):
+            _build_all(names, options)
         if sys.stdout is not None:  # it may have been closed
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -89,9 +91,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build_all(names: list[str], options: argparse.Namespace) -> None:
-    bar = tqdm(names, unit="figure", disable=not sys.stderr.isatty())
-    for name in bar:
-        bar.set_description(name)
+    for name in names:
+        told(name)
         start = time.perf_counter()
         paths = build(
             importlib.import_module(f"figures.{name}"),
@@ -99,26 +100,22 @@ def _build_all(names: list[str], options: argparse.Namespace) -> None:
             options.out,
             fast=options.fast,
             seed=options.seed,
-            bar=bar,
         )
-        tqdm.write(
+        say(
             f"{name:<10} {time.perf_counter() - start:5.1f} s  "
             f"{', '.join(path.name for path in paths)}"
         )
-    print(f"written to {options.out}")
+    say(f"written to {options.out}")
 
 
-def build(
-    module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int, bar: Any = None
-) -> list[Path]:
+def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int) -> list[Path]:
     """Compute one figure, write its data with the manifest, and draw it from what was written."""
     done = 0
 
     def tick() -> None:
         nonlocal done
         done += 1
-        if bar is not None:
-            bar.set_postfix_str(f"{done} points")
+        told(name, f"{done} points")
 
     work = Work(
         samples=SAMPLES_FAST if fast else SAMPLES,

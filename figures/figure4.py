@@ -123,7 +123,7 @@ def draw(data: dict[str, Any]) -> Figure:
     drawing.note(
         canvas,
         f"|S|: drafts alive · ×n: n drafts share this prefix · blue: accepted ({data['accepted']} "
-        "tokens) ·\n"
+        "tokens)\n"
         f"orange: drawn instead in the last round · shipped pair, {data['processing']}, K-SEQ",
     )
     return canvas

@@ -47,7 +47,6 @@ _ABOUT = {
     "overlap/test_arrays overlap/test_gradient overlap/test_rows table/test_table test_losses "
     "tracing/intercept/test_interception tracing/intercept/test_laws "
     "tracing/intercept/test_of_torch",
-    "tqdm": "commands/test_printing",
 }
 collect_ignore = [
     f"{module}.py"

@@ -6,17 +6,18 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
 
+from otm._progress import told
 from otm.sequence import Decoder, LikeliestTree
 from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
-from .clocked import Clocked, OutOfTime
+from .clocked import Clocked, OutOfTime, seconds_left
 from .costs import Clock, StepModel
 from .families import FAMILIES, SCALE_TEXTS, Family, Limits, Plan, Reading
 from .sampled_texts import SampledText, sample_text
@@ -125,7 +126,6 @@ def advise(
     asked: AdviceSettings,
     eos: int | None,
     until: float = math.inf,
-    progress: Callable[[str], object] = lambda what: None,
 ) -> Advice:
     """Measure acceptance along the target's texts and the cost of steps, and say what to do.
 
@@ -136,12 +136,11 @@ def advise(
         eos: the token that ends a text.
         until: when the answer is due, by `time.monotonic`, whatever is known by then; one text and
             one step of a chain are waited for.
-        progress: told what is being done, often.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
     """
-    return _Measurement(draft, target, prompts, asked, eos, until, progress).run()
+    return _Measurement(draft, target, prompts, asked, eos, until).run()
 
 
 class _Measurement:
@@ -153,11 +152,9 @@ class _Measurement:
         asked: AdviceSettings,
         eos: int | None,
         until: float,
-        progress: Callable[[str], object],
     ) -> None:
         self.draft, self.target, self.prompts = Clocked(draft), Clocked(target), prompts
         self.asked, self.eos, self.until = asked, eos, until
-        self.progress = progress
         self.rng = np.random.default_rng([asked.seed, 1])
         self.laws: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
         self.owners: list[int] = []
@@ -177,7 +174,7 @@ class _Measurement:
             self._limit(self.until)
             advice = self._look(share * 0.5, looks)
             left = self.asked.seconds - (time.perf_counter() - began)
-            left = min(left, self.until - time.monotonic())
+            left = min(left, seconds_left(self.until))
             share = min(2.0 * share, left)
             if advice.decided or left <= 0.1 * self.asked.quick:
                 return advice
@@ -196,7 +193,7 @@ class _Measurement:
         ):
             turn, number = divmod(self.asked_for, len(self.prompts))
             self.asked_for += 1
-            self.progress(f"look {look}: texts")
+            told(f"look {look}: texts", f"{len(self.owners)} read")
             text = sample_text(
                 self.draft,
                 self.target,
@@ -276,9 +273,9 @@ class _Measurement:
 
     def _time(self, decoders: Sequence[Decoder], seconds: float, look: int, *, least: int) -> None:
         deadline, rounds = time.perf_counter() + seconds, 0
-        self.progress(f"look {look}: costs")
         with contextlib.suppress(OutOfTime):
             while rounds < least or time.perf_counter() < deadline:
+                told(f"look {look}: costs", f"{len(decoders)} ways, round {rounds + 1}")
                 self.clock.round(decoders)
                 rounds += 1
 

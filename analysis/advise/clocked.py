@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..models.causal import CausalModel
 from ..statistics import Floats
 
+_STOPPING = b"\nstopping: what is known is said in a moment; Ctrl-C again ends at once\n"
+
+_stopped = threading.Event()
+
 
 class OutOfTime(Exception):
     """The time for measuring is over."""
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Let the first Ctrl-C in a block end the measuring, as if its time was over."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: object) -> None:
+        _stopped.set()
+        signal.signal(signal.SIGINT, before)
+        os.write(2, _STOPPING)  # print may be what was interrupted
+
+    _stopped.clear()
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def was_stopped() -> bool:
+    """Return whether Ctrl-C has ended the last measuring that it could."""
+    return _stopped.is_set()
+
+
+def seconds_left(until: float) -> float:
+    """Return the seconds until a time of `time.monotonic`; none after Ctrl-C, if there is one."""
+    return 0.0 if was_stopped() and until < math.inf else until - time.monotonic()
 
 
 class Clocked:
@@ -43,7 +79,7 @@ class Clocked:
 
     def check(self) -> None:
         """Raise `OutOfTime` if the time is over."""
-        if time.monotonic() > self.until:
+        if seconds_left(self.until) <= 0.0:
             raise OutOfTime
 
     def forget(self) -> None:

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from otm._progress import due, say, told
 from otm.engines import CostSurface
 from otm.sequence import Gsd, LikeliestTree
 
 from ..files import json_values, write_json
-from ..models.causal import pair_models
+from ..models.causal import CausalModel, pair_models
 from ..models.latency import measure_passes
 from ..models.names import SIDES, model_places
-from ..models.pair import end_of_text
+from ..models.pair import Pair, end_of_text
 from ..models.processing import Setting
 from ..models.prompts import encoded_prompts
 from ..models.source import PairSource, load_source
-from ..progress import Progress
 from ..provenance import environment, loads, model_identity, revision
 from .advice import Advice, AdviceSettings, Row, advise
-from .clocked import OutOfTime
+from .clocked import OutOfTime, seconds_left, stoppable, was_stopped
 from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
 from .losses import DraftLosses, measure_losses
 from .screen import screen, trial_table
@@ -53,8 +53,6 @@ def run_advise(
     asked: AdviceSettings,
     repeats: int,
     out: Path | None,
-    bar: Progress,
-    show: Callable[[str], object],
 ) -> str:
     """Measure a pair, show the answer, run it if asked, and return what is left to say.
 
@@ -65,56 +63,15 @@ def run_advise(
         asked: how much is measured, and within what.
         repeats: texts per prompt and way of a real run; 0 for none.
         out: where the record goes.
-        bar: told what is being done; its budget is when the answer is due.
-        show: takes the answer before a run.
     """
-    bar.told("models: loading")
+    deadline = due(asked.seconds)
     pair = load_source(source)
     encode = pair.encode_chat if chat else pair.encode
     tokens = encoded_prompts(prompts, encode, field=field, limit=limit, most=prompt_tokens)
     draft, target = pair_models(pair, processing)
     eos, before = end_of_text(pair), os.getloadavg()
-    measuring, passing = (
-        bar.deadline - (1.0 - part) * asked.seconds for part in (_MEASURING, _PASSES)
-    )
-    advice = advise(draft, target, tokens, asked=asked, eos=eos, until=measuring, progress=bar.told)
-    middle = sorted(map(len, tokens))[len(tokens) // 2]
-    passes: CostSurface | None = None
-    lost: DraftLosses | None = None
-
-    def tick() -> None:
-        bar.told("passes by context")
-        if time.monotonic() > passing:
-            raise OutOfTime
-
-    with contextlib.suppress(OutOfTime):
-        tick()
-        passes = measure_passes(
-            draft,
-            target,
-            nodes=[n for n in PASSES if n <= asked.limits.nodes],
-            contexts=(middle, middle + asked.num_tokens),
-            seconds=min(5.0, 0.05 * asked.seconds),
-            device=pair.device,
-            tick=tick,
-        )
-    if time.monotonic() < bar.deadline:
-        bar.told("what drafts are lost to")
-        trees = [
-            row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)
-        ]
-        lost = measure_losses(
-            draft,
-            target,
-            advice.sampled,
-            decoder=advice.best.plan.decoder,
-            tree=trees[0] if trees else LikeliestTree(1, 1),
-            eos=eos,
-            seconds=min(5.0, 0.05 * asked.seconds),
-            rng=np.random.default_rng([asked.seed, 2]),
-            rounded=pair.draft.dtype == torch.bfloat16,
-        )
-    bar.close()
+    with stoppable():
+        advice, passes, lost = _measured(pair, (draft, target), tokens, asked, eos, deadline)
     dtype = str(pair.target.dtype).removeprefix("torch.")
     load = os.getloadavg()[0]
     surroundings = {
@@ -124,25 +81,15 @@ def run_advise(
         "load": f"{load:.1f}",
     }
     names = dict(zip(SIDES, source.names, strict=True))
-    show(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, lost=lost))
-    trials = []
-    if repeats:
-        with Progress("trial") as running:
+    say(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, lost=lost))
+    trials, said = list[Trial](), list[str]()
+    if repeats and not was_stopped():
+        due(math.inf)  # the answer has been given
+        with stoppable():
             trials = run_trials(
-                advice,
-                draft,
-                target,
-                tokens,
-                eos=eos,
-                repeats=repeats,
-                seed=asked.seed + 1,
-                progress=running.told,
+                advice, draft, target, tokens, eos=eos, repeats=repeats, seed=asked.seed + 1
             )
-    said = (
-        [trial_table(trials, {row.plan.text: row.plan.words for row in advice.rows})]
-        if repeats
-        else []
-    )
+        said = [trial_table(trials, {row.plan.text: row.plan.words for row in advice.rows})]
     said += [f"note    {note}" for note in pair.notes]
     said += [
         f"note    {side} model: {model.fallback}"
@@ -177,6 +124,54 @@ def run_advise(
         write_json(out, record)
         said.append(f"record  {out}")
     return "\n".join(said)
+
+
+def _measured(
+    pair: Pair,
+    models: tuple[CausalModel, CausalModel],
+    prompts: Sequence[Sequence[int]],
+    asked: AdviceSettings,
+    eos: int | None,
+    deadline: float,
+) -> tuple[Advice, CostSurface | None, DraftLosses | None]:
+    """Return the advice, and what there is time for: passes by context, and what drafts cost."""
+    measuring, passing = (deadline - (1.0 - part) * asked.seconds for part in (_MEASURING, _PASSES))
+    advice = advise(*models, prompts, asked=asked, eos=eos, until=measuring)
+    middle = sorted(map(len, prompts))[len(prompts) // 2]
+    passes: CostSurface | None = None
+    lost: DraftLosses | None = None
+
+    def tick() -> None:
+        told("passes by context")
+        if seconds_left(passing) <= 0.0:
+            raise OutOfTime
+
+    with contextlib.suppress(OutOfTime):
+        tick()
+        passes = measure_passes(
+            *models,
+            nodes=[n for n in PASSES if n <= asked.limits.nodes],
+            contexts=(middle, middle + asked.num_tokens),
+            seconds=min(5.0, 0.05 * asked.seconds),
+            device=pair.device,
+            tick=tick,
+        )
+    if seconds_left(deadline) > 0.0:
+        told("what drafts are lost to")
+        trees = [
+            row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)
+        ]
+        lost = measure_losses(
+            *models,
+            advice.sampled,
+            decoder=advice.best.plan.decoder,
+            tree=trees[0] if trees else LikeliestTree(1, 1),
+            eos=eos,
+            seconds=min(5.0, 0.05 * asked.seconds),
+            rng=np.random.default_rng([asked.seed, 2]),
+            rounded=pair.draft.dtype == torch.bfloat16,
+        )
+    return advice, passes, lost
 
 
 def advice_record(

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+
+from otm._progress import counted
 
 from ..decode.plain import PLAIN, decode_text
 from ..decode.results import Task
 from ..models.causal import CausalModel
 from ..statistics import Floats
 from .advice import Advice, Row
-from .clocked import Clocked
+from .clocked import Clocked, was_stopped
 from .costs import Clock
 
 
@@ -59,7 +61,6 @@ def run_trials(
     eos: int | None,
     repeats: int,
     seed: int,
-    progress: Callable[[str], object] = lambda what: None,
 ) -> list[Trial]:
     """Decode every prompt in each way, in turns, and return predicted beside measured wall time.
 
@@ -68,14 +69,16 @@ def run_trials(
         draft, target, prompts, eos: as for `advise`.
         repeats: texts per prompt.
         seed: of the samples; others than those that the advice rests on.
-        progress: told what is being done.
     """
     ways: list[Row | None] = [None, *advice.rows]
     done = np.zeros((len(ways), 4))  # texts, tokens, calls, seconds
     known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     clock = Clock(Clocked(draft), Clocked(target), known, eos, np.random.default_rng([seed, 0]))
     deepest = max(row.plan.decoder.depth for row in advice.rows)
-    for turn, (number, prompt) in itertools.product(range(repeats), enumerate(prompts)):
+    texts = list(itertools.product(range(repeats), enumerate(prompts)))
+    for turn, (number, prompt) in counted(texts, f"run: texts in {len(ways)} ways"):
+        if was_stopped():
+            break
         limits = [
             limit - len(prompt) - 1
             for limit in (draft.max_length, target.max_length)
@@ -85,7 +88,6 @@ def run_trials(
         if room < 1:
             continue
         for index in np.roll(np.arange(len(ways)), turn + number).tolist():
-            progress("trial")
             way = ways[index]
             draft.forget()
             target.forget()

@@ -7,11 +7,25 @@ from typing import Annotated
 
 import typer
 
+from otm._progress import INTERRUPTED, say
+
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import Field, Limit, Prompts, Threads, grouped, output_option, use_threads
+from .options import (
+    TEXTS,
+    ChatTemplate,
+    Field,
+    Limit,
+    Prompts,
+    PromptTokens,
+    TextTokens,
+    Threads,
+    grouped,
+    output_option,
+    use_threads,
+)
 
-MEASURED, COMPARED = "What is measured", "What is compared"
+COMPARED = "What is compared"
 
 
 @grouped
@@ -34,24 +48,15 @@ def advise(
     ] = 300.0,
     limit: Limit = None,
     field: Field = "text",
-    chat_template: Annotated[
-        bool, typer.Option("--chat-template", help="Prompts are messages of a user.")
-    ] = False,
-    prompt_tokens: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Longer prompts are cut to their last tokens.", rich_help_panel=MEASURED
-        ),
-    ] = 512,
-    num_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens that a text has.", rich_help_panel=MEASURED)
-    ] = 64,
+    chat_template: ChatTemplate = False,
+    prompt_tokens: PromptTokens = 512,
+    num_tokens: TextTokens = 64,
     repeats: Annotated[
         int,
-        typer.Option(min=1, help="Texts per prompt and way with --run.", rich_help_panel=MEASURED),
+        typer.Option(min=1, help="Texts per prompt and way with --run.", rich_help_panel=TEXTS),
     ] = 3,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of texts and places.", rich_help_panel=MEASURED)
+        int, typer.Option(min=0, help="Seed of texts and places.", rich_help_panel=TEXTS)
     ] = 0,
     max_nodes: Annotated[
         int,
@@ -72,32 +77,26 @@ def advise(
 
     Example: advise --draft my-draft --target my-model --prompts prompts.txt --run
     """
-    from ..progress import Progress
+    from ..advise.advice import AdviceSettings
+    from ..advise.clocked import was_stopped
+    from ..advise.end_to_end import run_advise
+    from ..advise.families import Limits
 
-    with Progress("starting", seconds) as bar:
-        from ..advise.advice import AdviceSettings
-        from ..advise.end_to_end import run_advise
-        from ..advise.families import Limits
-
-        use_threads(threads)
-        text = run_advise(
-            models,
-            prompts,
-            field=field,
-            limit=limit,
-            prompt_tokens=prompt_tokens,
-            chat=chat_template,
-            processing=setting,
-            asked=AdviceSettings(
-                num_tokens,
-                Limits(max_nodes, max_depth, sequences),
-                seconds,
-                min(50.0, seconds),
-                seed,
-            ),
-            repeats=repeats if run else 0,
-            out=out,
-            bar=bar,
-            show=typer.echo,
-        )
-    typer.echo(text)
+    use_threads(threads)
+    text = run_advise(
+        models,
+        prompts,
+        field=field,
+        limit=limit,
+        prompt_tokens=prompt_tokens,
+        chat=chat_template,
+        processing=setting,
+        asked=AdviceSettings(
+            num_tokens, Limits(max_nodes, max_depth, sequences), seconds, min(50.0, seconds), seed
+        ),
+        repeats=repeats if run else 0,
+        out=out,
+    )
+    say(text)
+    if was_stopped():
+        raise typer.Exit(INTERRUPTED)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from otm._progress import say, told
 
 from ..models.processing import Setting, setting_text
 from ..models.source import PairSource
@@ -38,18 +39,16 @@ def compare(
     check_plot(plot)
     pair = load_source(models)
     found = next_token(pair, prompt, setting=setting)
-    typer.echo(f"prompt   {prompt}")
-    typer.echo(
-        "next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in found.likely)
-    )
+    say(f"prompt   {prompt}")
+    say("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in found.likely))
     asked = [
         setting_text(name, value) for name, value in setting.recorded.items() if value is not None
     ]
-    typer.echo(", ".join([f"V = {pair.num_tokens}", *asked, pair.device]))
+    say(", ".join([f"V = {pair.num_tokens}", *asked, pair.device]))
     for note in pair.notes:
-        typer.echo(f"note     {note}")
-    sys.stdout.flush()  # what follows takes up to minutes
+        say(f"note     {note}")
+    told("schemes")
     result = compare_next(found, k=ks, samples=samples, rng=np.random.default_rng(seed))
-    typer.echo(f"\n{result.table}\n\n{result.bounds}\n")
+    say(f"\n{result.table}\n\n{result.bounds}\n")
     plot_comparison(result, plot)
-    typer.echo(f"plot     {plot}")
+    say(f"plot     {plot}")

@@ -7,11 +7,22 @@ from typing import Annotated
 
 import typer
 
+from otm._progress import say
 from otm.sequence import DECODERS
 
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import Field, Limit, Prompts, Threads, grouped, integers, output_option, use_threads
+from .options import (
+    Field,
+    Limit,
+    Prompts,
+    PromptTokens,
+    Threads,
+    grouped,
+    integers,
+    output_option,
+    use_threads,
+)
 
 
 @grouped
@@ -32,9 +43,7 @@ def decode(
     ],
     models: PairSource,
     num_tokens: Annotated[int, typer.Option(min=1, help="Tokens to decode per prompt.")] = 64,
-    prompt_tokens: Annotated[
-        int, typer.Option(min=1, help="Longer prompts are cut to their last tokens.")
-    ] = 128,
+    prompt_tokens: PromptTokens = 128,
     limit: Limit = None,
     seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
     setting: Setting,
@@ -67,6 +76,6 @@ def decode(
     )
     records = run_decode(pair, decoders, tokens, settings=settings, seeds=chosen_seeds, out=out)
     for note in pair.notes:
-        typer.echo(f"note     {note}")
-    typer.echo(summary_table(records, [PLAIN, *decoders]))
-    typer.echo(f"results  {out}")
+        say(f"note     {note}")
+    say(summary_table(records, [PLAIN, *decoders]))
+    say(f"results  {out}")

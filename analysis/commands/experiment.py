@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from otm._progress import say
+
 from .options import AnyLoad, DraftName, TargetName, output_option
 
 
@@ -46,7 +48,7 @@ def experiment(
         target=target,
         any_load=any_load,
     )
-    typer.echo(f"data     {path}")
+    say(f"data     {path}")
 
 
 def capture(
@@ -63,4 +65,4 @@ def capture(
     from ..papers.captures import write_captures
 
     for path in write_captures(out, draft=draft, target=target):
-        typer.echo(str(path))
+        say(str(path))

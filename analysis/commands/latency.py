@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from otm._progress import say
+
 from ..models.source import PairSource
 from .options import AnyLoad, Threads, grouped, integers, output_option, use_threads
 
@@ -47,11 +49,11 @@ def latency(
     pair = load_source(models)
     places = model_places(models.draft, models.target)
     record = write_latency(pair, out, models=places, grid=grid, seconds=seconds, any_load=any_load)
-    typer.echo(latency_table(record))
+    say(latency_table(record))
     for side in SIDES:
         shown = ", ".join(
             f"{count}: {1e3 * cell['median']:.1f}"
             for count, cell in zip(record["nodes"], record["tree"][side], strict=True)
         )
-        typer.echo(f"{side:<7} milliseconds by tree nodes  {shown}")
-    typer.echo(f"record  {out}")
+        say(f"{side:<7} milliseconds by tree nodes  {shown}")
+    say(f"record  {out}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from otm._progress import say
+
 from ..errors import AnalysisError
 from ..models.processing import Setting
 from ..models.source import PairSource
@@ -192,16 +194,16 @@ def measure(
             count / summary.seconds for count in (summary.contexts, summary.rows)
         )
         rate = f", {positions_per_second:,.0f} positions ({rows_per_second:,.0f} rows) per second"
-    typer.echo(
+    say(
         f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them "
         f"now{rate}"
     )
     if check and summary.written:
-        typer.echo(f"checked  {summary.checked}", err=bool(summary.checked.failures))
+        say(f"checked  {summary.checked}", error=bool(summary.checked.failures))
     for trees in summary.trees:
-        typer.echo(str(trees))
+        say(str(trees))
     if summary.unchecked:
-        typer.echo(f"note: {unchecked_note(summary.unchecked)}", err=True)
+        say(f"note: {unchecked_note(summary.unchecked)}", error=True)
 
 
 def _check_trace_options(context: typer.Context) -> None:
@@ -284,9 +286,9 @@ def merge(
         if merged.missing
         else ", complete"
     )
-    typer.echo(f"{out}: {merged.finished} shards{missing}")
+    say(f"{out}: {merged.finished} shards{missing}")
     if merged.unchecked:
-        typer.echo(f"note: {unchecked_note(merged.unchecked)}", err=True)
+        say(f"note: {unchecked_note(merged.unchecked)}", error=True)
 
 
 def report(
@@ -317,6 +319,6 @@ def report(
 
     files = write_report(run, out=out, decode=decode, latency=latency, advice=advice)
     for line in files.findings:
-        typer.echo(line)
-    typer.echo(f"page     {files.html}")
-    typer.echo(f"summary  {files.markdown}")
+        say(line)
+    say(f"page     {files.html}")
+    say(f"summary  {files.markdown}")

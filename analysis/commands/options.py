@@ -35,6 +35,7 @@ TargetName = Annotated[
     typer.Option(help="Target model: hub name, folder, or smollm2. Default: the shipped one."),
 ]
 
+TEXTS = "Texts"
 SAMPLING = "Sampling, of both models"
 DRAFT_SAMPLING = "Sampling of the draft, where it is not the target's"
 MACHINE = "Machine"
@@ -55,6 +56,16 @@ Prompts = Annotated[
 Field = Annotated[str, typer.Option(help="Field of JSON lines or Parquet that holds the prompt.")]
 Limit = Annotated[
     int | None, typer.Option(min=1, max=1 << 40, metavar="N", help="Use the first prompts only.")
+]
+ChatTemplate = Annotated[
+    bool, typer.Option("--chat-template", help="Prompts are messages of a user.")
+]
+PromptTokens = Annotated[
+    int,
+    typer.Option(min=1, help="Longer prompts are cut to their last tokens.", rich_help_panel=TEXTS),
+]
+TextTokens = Annotated[
+    int, typer.Option(min=1, help="Tokens that a text has.", rich_help_panel=TEXTS)
 ]
 # Named alone: the form with --no- would widen the help's first column until it cuts the other
 # names.

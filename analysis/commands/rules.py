@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from otm._progress import say, told
+
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR, json_values
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import Field, Limit, Prompts, Threads, grouped, use_threads
+from .options import (
+    TEXTS,
+    ChatTemplate,
+    Field,
+    Limit,
+    Prompts,
+    PromptTokens,
+    TextTokens,
+    Threads,
+    grouped,
+    use_threads,
+)
 
-DRAFTED, READ = "What is drafted", "What is read"
+DRAFTED = "What is drafted"
 
 
 @grouped
@@ -72,22 +84,13 @@ def rules(
     ] = False,
     limit: Limit = None,
     field: Field = "text",
-    chat_template: Annotated[
-        bool, typer.Option("--chat-template", help="Prompts are messages of a user.")
-    ] = False,
-    prompt_tokens: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Longer prompts are cut to their last tokens.", rich_help_panel=READ
-        ),
-    ] = 512,
+    chat_template: ChatTemplate = False,
+    prompt_tokens: PromptTokens = 512,
     texts: Annotated[
-        int, typer.Option(min=1, help="Texts, of the prompts in turns.", rich_help_panel=READ)
+        int, typer.Option(min=1, help="Texts, of the prompts in turns.", rich_help_panel=TEXTS)
     ] = 10,
-    num_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens that a text has.", rich_help_panel=READ)
-    ] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of texts.", rich_help_panel=READ)] = 0,
+    num_tokens: TextTokens = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of texts.", rich_help_panel=TEXTS)] = 0,
     length: Annotated[
         int | None,
         typer.Option(
@@ -128,7 +131,6 @@ def rules(
     if (rule is None) != (fail_below is None):
         raise AnalysisError("--rule and --fail-below go together; got one of them. Pass both.")
     use_threads(threads)
-    show = functools.partial(typer.echo, err=True)
     known = None if record is None else read_acceptance(record)
     if length is None:
         length = 4 if known is None else known.length or known.measured or 4
@@ -142,7 +144,6 @@ def rules(
     logged = [] if written is None else read_texts(written)
     if written is not None and not logged:
         raise AnalysisError(f"The texts must be one at least; {written} holds none. Log some.")
-    show("models: loading")
     pair = load_source(models, two_tokenizers=True)
     if logged:
         numbered = [numbers_of(pair, text) for text in logged]
@@ -163,21 +164,22 @@ def rules(
         )
         second, _ = pair_models(load_source(source, two_tokenizers=True), setting)
         other = Reader(second, target, setting=setting, sizes=sizes, eos=reader.eos)
-    read = answer.read_rules(reader, tokens, written=own, beside=other, show=show)
-    told = None
+    read = answer.read_rules(reader, tokens, written=own, beside=other)
+    named = None
     if known is not None:
-        show(f"record: {known.form}")
-        told = answer.attribute(read, known)
-    shown, found = [screen(read, told)], answer.as_json(read, told)
+        told(f"record: {known.form}")
+        named = answer.attribute(read, known)
+    shown, found = [screen(read, named)], answer.as_json(read, named)
     if drafting:
-        show("drafting: processing and stop rules")
+        told("drafting: processing and stop rules")
         best, stops = best_processing(read), best_stops(read, cost=draft_cost)
         shown.append(drafting_words(best, stops, cost=draft_cost))
         found["drafting"] = {"processing": best, "stops": stops, "draft_cost": draft_cost}
     shown += [f"note    {note}" for note in pair.notes]
-    typer.echo(json.dumps(json_values(found), allow_nan=False) if as_json else "\n".join(shown))
+    say(json.dumps(json_values(found), allow_nan=False) if as_json else "\n".join(shown))
     if rule is not None and fail_below is not None:
         yields = read.survivals.tokens(answer.place_of(read.rules, rule))
         if not yields.low >= fail_below:
-            show(f"below: {rule} has {yields.words()} tokens a call, {fail_below:g} are asked for")
+            words = f"{yields.words()} tokens a call, {fail_below:g} are asked for"
+            say(f"below: {rule} has {words}", error=True)
             raise typer.Exit(1)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from otm._progress import counted, say
+
 from ..models.source import PairSource
 from .options import grouped, output_option
 
@@ -31,10 +33,10 @@ def score(
 
     source = dataclasses.replace(models, draft=models.draft or models.target)
     pair = load_source(source)
-    scored = [forced_text(pair, text) for text in read_texts(texts)]
+    scored = [forced_text(pair, text) for text in counted(read_texts(texts), "texts")]
     lines = [
         dataclasses.asdict(text) | {"top": [list(top.items()) for top in text.top]}
         for text in scored
     ]
     write_atomically(out, "".join(json.dumps(line) + "\n" for line in lines).encode())
-    typer.echo(f"{out}: {len(scored)} texts scored; otm audit --same-text {out} {texts}")
+    say(f"{out}: {len(scored)} texts scored; otm audit --same-text {out} {texts}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from otm._progress import say
+
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR
 from ..models.processing import Setting
@@ -68,7 +70,7 @@ def steps(
     drafter, judge = pair_models(pair, setting)
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
-        typer.echo(f"note     {note}")
+        say(f"note     {note}")
     tables: list[StepTable | NodeTable] = []
     for size in [None] if nodes else sizes:
         rng = np.random.default_rng(seed)
@@ -95,7 +97,7 @@ def steps(
                 rng=rng,
             )
         tables.append(table)
-        typer.echo(f"{table}\n")
+        say(f"{table}\n")
         if out is not None:
             record = {
                 "manifest": environment() | published_origin(load),
@@ -104,7 +106,7 @@ def steps(
             }
             write_json(out, record | {"tables": [dataclasses.asdict(one) for one in tables]})
     if out is not None:
-        typer.echo(f"tables   {out}")
+        say(f"tables   {out}")
 
 
 def _size(text: str) -> tuple[int, int]:

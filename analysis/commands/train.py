@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from otm import tabular
+from otm._progress import say
 
 from ..files import SHIPPED_PAIR
 from ..run.resources import MOST_THREADS
@@ -69,9 +70,7 @@ def train(
             for name in ("optimum", "K-SEQ"):
                 cells = zip(record["k"], curves[name], strict=True)
                 shown = "  ".join(f"k = {k} {cell['mean']:.3f}" for k, cell in cells)
-                typer.echo(
-                    f"{kind:<13} {name:<8} {shown}   of Q(S) {curves['Q(S)'][0]['mean']:.3f}"
-                )
+                say(f"{kind:<13} {name:<8} {shown}   of Q(S) {curves['Q(S)'][0]['mean']:.3f}")
         return
 
     from ..train.pair_training import recipe_from_json, train_pair
@@ -83,7 +82,7 @@ def train(
         corpus, chosen, out=out, work=work, device=choose_device(device), threads=threads
     )
     for name, score in figures.items():
-        typer.echo(
+        say(
             f"{name:<7} held-out {score.bits_per_byte:.4f} bits per byte, "
             f"{score.nats_per_token:.4f} nats per token"
         )
@@ -130,8 +129,8 @@ def finetune(
         bench, work=work, out=out, corpus=source, losses=loss or list(LOSSES)
     )
     for line in tabular.columns([_cells(row, record["baseline"]) for row in record["rows"]]):
-        typer.echo(line)
-    typer.echo(f"data     {path}")
+        say(line)
+    say(f"data     {path}")
 
 
 def _corpus(text: list[Path] | None, constraints: Path) -> Corpus:
@@ -161,5 +160,5 @@ def fetch(
     from ..models.public import PUBLIC, fetch as fetched
 
     folder = fetched(name)
-    typer.echo(f"{name}  {PUBLIC[name].title}, {PUBLIC[name].licence}")
-    typer.echo(f"folder  {folder}")
+    say(f"{name}  {PUBLIC[name].title}, {PUBLIC[name].licence}")
+    say(f"folder  {folder}")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 import otm
+from otm._progress import counted
 from otm.sequence import Decoder, LanguageModel
 from otm.tabular import columns
 
@@ -90,35 +90,28 @@ def run_decode(
         for seed in seeds
         for name in (PLAIN, *decoders)
     ]
-    with tqdm(total=len(tasks), unit="text", disable=None) as bar:
-        bar.update(sum(task in results.done for task in tasks))
 
-        def forget() -> None:
-            draft.forget()
-            target.forget()
+    def forget() -> None:
+        draft.forget()
+        target.forget()
 
-        def advance(record: TextRecord) -> None:
-            bar.set_postfix_str(f"{sum(record.lengths) / max(1, record.num_calls):.2f} tokens/call")
-            bar.update()
-
-        run_tasks(
-            tasks,
-            decoders=decoders,
-            prompts=named,
-            draft=draft,
-            target=target,
-            num_tokens=settings.num_tokens,
-            eos=end_of_text(pair),
-            results=results,
-            before_each=forget,
-            after_each=advance,
-        )
+    run_tasks(
+        tasks,
+        decoders=decoders,
+        prompts=named,
+        draft=draft,
+        target=target,
+        num_tokens=settings.num_tokens,
+        eos=end_of_text(pair),
+        results=results,
+        before_each=forget,
+    )
     asked = set(tasks)
     return [record for record in read_results(out)[1] if record.task in asked]
 
 
 def run_tasks(
-    tasks: Iterable[Task],
+    tasks: Sequence[Task],
     *,
     decoders: Mapping[str, Decoder],
     prompts: Mapping[str, Sequence[int]],
@@ -128,7 +121,6 @@ def run_tasks(
     eos: int | None,
     results: ResultsFile,
     before_each: Callable[[], None] = lambda: None,
-    after_each: Callable[[TextRecord], None] = lambda record: None,
 ) -> None:
     """Decode every task that the results file does not hold yet, and append its record.
 
@@ -139,9 +131,8 @@ def run_tasks(
         AnalysisError: if a model fails; the file keeps all records before, and the message says
             which task it was.
     """
-    for task in tasks:
-        if task in results.done:
-            continue
+    done = sum(task in results.done for task in tasks)
+    for task in counted([task for task in tasks if task not in results.done], "texts", done=done):
         before_each()
         rng = np.random.default_rng([task.seed, int(task.prompt, 16)])
         try:
@@ -163,7 +154,6 @@ def run_tasks(
                 "from there."
             ) from error
         results.append(record)
-        after_each(record)
 
 
 def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str:

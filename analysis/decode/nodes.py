@@ -37,8 +37,6 @@ from otm.sequence.shared_noise import perturbed
 from otm.statistics import Estimate, ratio_of_means
 from otm.trees import TreeShape
 
-from ..errors import AnalysisError
-from ..models.causal import CausalModel
 from ..statistics import Floats
 from .steps import (
     BOUND,
@@ -49,10 +47,12 @@ from .steps import (
     block_kseq,
     bound_terms,
     by_vertex,
+    check_contexts,
     ends_of,
     first_sequences,
     greedy_multipath,
     level_cuts,
+    read_anew,
     refined_scores,
 )
 
@@ -177,11 +177,7 @@ def compare_nodes(
     Raises:
         AnalysisError: for fewer than six contexts.
     """
-    if len(contexts) < 6:
-        raise AnalysisError(
-            f"Intervals and scales of two halves need at least 6 contexts; got {len(contexts)}. "
-            "Take a longer text."
-        )
+    check_contexts(contexts)
     if blur is not None:
         draft = BlurredModel(target, blur)
     if np.all(next_distribution(target, contexts[0], name="target") % 1.0 == 0.0):
@@ -190,8 +186,7 @@ def compare_nodes(
     halves = [fitted_scale(draft, target, contexts[half::2], seeds) for half in (0, 1)]
     scales = tuple(float(found.value) for found in halves)
     records: list[_Record] = []
-    for number, context in enumerate(contexts):
-        _forget(draft, target)
+    for number, context in enumerate(read_anew(contexts, "contexts", draft, target)):
         one = _Record(max(nodes))
         one.trees(draft, target, context, nodes, seeds, scales[1 - number % 2], rng)
         one.sequences(draft, target, context, numbers, rng)
@@ -208,8 +203,7 @@ def _compare_certain(
     size = max(nodes)
     found: dict[str, list[Floats]] = {NOISE_TREE: [], "chain of argmaxes": []}
     decoders = (LikeliestTree(size, DEPTH), LikeliestTree(min(size, DEPTH), DEPTH, 1))
-    for context in contexts:
-        _forget(draft, target)
+    for context in read_anew(contexts, "contexts", draft, target):
         for each, decoder in zip(found.values(), decoders, strict=True):
             tokens = matched_tokens(decoder, draft=draft, target=target, context=context)
             each.append(np.pad(tokens, (0, size + 1 - len(tokens)), mode="edge"))
@@ -233,8 +227,7 @@ def fitted_scale(
 ) -> Estimate:
     """Return the scale of noise trees by what the target writes after some contexts."""
     rows, chosen = [], []
-    for context in contexts:
-        _forget(draft, target)
+    for context in read_anew(contexts, "contexts for the scale", draft, target):
         places = [context] * len(noises)
         texts = noise_texts(target, contexts=places, noises=noises, num_tokens=DEPTH)
         asked = [(*context, *text[:level]) for text in texts for level in range(DEPTH)]
@@ -423,10 +416,3 @@ def _row(
         [float(part[i]) for part in (means.value, means.low, means.high)] for i in (0, 1)
     ]
     return NodeRow(name, budget, used, plan, *ends[0], *ends[1])
-
-
-def _forget(*models: LanguageModel) -> None:
-    for model in models:
-        inner = model.model if isinstance(model, BlurredModel) else model
-        if isinstance(inner, CausalModel):
-            inner.forget()

@@ -9,11 +9,13 @@ given the way that it took. What is left to chance is the drafts: few contexts t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 import otm
+from otm._progress import counted
 from otm.sequence import (
     BlockKSeq,
     Gsd,
@@ -48,6 +50,7 @@ _TREE = "recursive rejection, tree of different first tokens"
 SLOPES = 32
 """Of the bound: their number."""
 _THIRDS = 3
+LEAST_CONTEXTS = 6
 _CELLS = 64
 
 
@@ -99,6 +102,24 @@ def windows(
     return [tuple(tokens[place : place + length]) for place in places.tolist()]
 
 
+def check_contexts(contexts: Sequence[Context]) -> None:
+    """Raise unless there are enough for intervals, and for what one part chooses for another."""
+    if len(contexts) < LEAST_CONTEXTS:
+        raise AnalysisError(
+            f"Intervals, slopes and scales need at least {LEAST_CONTEXTS} contexts; got "
+            f"{len(contexts)}. Take a longer text."
+        )
+
+
+def read_anew(contexts: Sequence[Context], what: str, *models: LanguageModel) -> Iterator[Context]:
+    """Yield contexts; before each the models, or what they are made of, forget all others."""
+    for context in counted(contexts, what):
+        for model in itertools.chain(models, (getattr(one, "model", None) for one in models)):
+            if isinstance(model, CausalModel):
+                model.forget()
+        yield context
+
+
 def compare_steps(
     *,
     draft: LanguageModel,
@@ -126,18 +147,11 @@ def compare_steps(
     Raises:
         AnalysisError: for fewer than six contexts.
     """
-    if len(contexts) < 6:
-        raise AnalysisError(
-            f"Intervals and the bound's slopes need at least 6 contexts; got {len(contexts)}. Take "
-            "a longer text."
-        )
+    check_contexts(contexts)
     randomness = Sampled(rng)
     records: list[dict[str, float]] = []
     cuts = np.zeros((len(contexts), length, SLOPES))
-    for number, context in enumerate(contexts):
-        for model in (draft, target):
-            if isinstance(model, CausalModel):
-                model.forget()
+    for number, context in enumerate(read_anew(contexts, "contexts", draft, target)):
         drafted = RefinedScores(num_drafts, length).draft(draft, context, randomness)
         known = evaluate(target, drafted)
         records.append(_values(drafted, known, num_drafts, length, randomness))

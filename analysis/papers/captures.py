@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 import otm
+from otm._progress import counted
 from otm.sequence.models import OneByOne
 
 from ..errors import AnalysisError
@@ -67,7 +67,7 @@ def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
         AnalysisError: if no seed shows it.
     """
     memory: Memory = {}
-    for seed in tqdm(range(_SEEDS), desc="seeds of figure 4", unit="seed", disable=None):
+    for seed in counted(range(_SEEDS), "seeds of figure 4"):
         for prompt in FIGURE4_PROMPTS:
             found = _run(pair, prompt, seed, memory)
             if found is not None:

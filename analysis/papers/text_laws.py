@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 import otm
 from otm._arrays import inverse_cdf
+from otm._progress import told
 
 from ..advise.laws import (
     RankLaw,
@@ -92,35 +92,29 @@ def laws_along(
     record = json.dumps([determining, num_tokens, MOST_SEQUENCES, MOST_CHILDREN], sort_keys=True)
     own = make_folder(folder / hashlib.sha256(record.encode()).hexdigest()[:12])
     tasks = [(number, seed) for number in range(len(prompts)) for seed in seeds]
-    with tqdm(total=len(tasks), unit="text", disable=None) as bar:
-        for start in range(0, len(tasks), _AT_ONCE):
-            group = tasks[start : start + _AT_ONCE]
-            files = [
-                {kind: own / f"{prompt_name(prompts[number])}-{seed}-{kind}.npz" for kind in kinds}
-                for number, seed in group
-            ]
-            missing = [
-                i
-                for i, paths in enumerate(files)
-                if not all(path.is_file() for path in paths.values())
-            ]
-            texts = _texts(
-                pair,
-                [(prompts[group[i][0]], group[i][1]) for i in missing],
-                num_tokens,
-                eos,
-            )
-            for i, text in zip(missing, texts, strict=True):
-                for kind, path in files[i].items():
-                    if not path.is_file():
-                        rng = np.random.default_rng(
-                            [group[i][1], int(prompt_name(text.prefix), 16), 1]
-                        )
-                        write_atomically(path, _packed(law_of(kind, text, eos, rng)))
-                bar.update()
-            bar.update(len(group) - len(missing))
-            for (number, seed), paths in zip(group, files, strict=True):
-                yield number, seed, {kind: _unpacked(path) for kind, path in paths.items()}
+    for start in range(0, len(tasks), _AT_ONCE):
+        group = tasks[start : start + _AT_ONCE]
+        files = [
+            {kind: own / f"{prompt_name(prompts[number])}-{seed}-{kind}.npz" for kind in kinds}
+            for number, seed in group
+        ]
+        missing = [
+            i for i, paths in enumerate(files) if not all(path.is_file() for path in paths.values())
+        ]
+        told("texts", f"{start} of {len(tasks)}")
+        texts = _texts(
+            pair,
+            [(prompts[group[i][0]], group[i][1]) for i in missing],
+            num_tokens,
+            eos,
+        )
+        for i, text in zip(missing, texts, strict=True):
+            for kind, path in files[i].items():
+                if not path.is_file():
+                    rng = np.random.default_rng([group[i][1], int(prompt_name(text.prefix), 16), 1])
+                    write_atomically(path, _packed(law_of(kind, text, eos, rng)))
+        for (number, seed), paths in zip(group, files, strict=True):
+            yield number, seed, {kind: _unpacked(path) for kind, path in paths.items()}
 
 
 @torch.inference_mode()

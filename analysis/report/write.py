@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from otm._progress import told
+
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
 from . import markdown, page
@@ -73,11 +75,14 @@ def write_report(
             f"--out must be a folder, for report.html and report.md; got {str(out)!r}. Pass a "
             "folder."
         )
+    told("finished shards: reading")
     opened = open_run(run)
     decoded = None if decode is None else read_decode(decode)
     costs = None if latency is None else read_latency(latency)
     advised = None if advice is None else read_advice(advice)
+    told("averages")
     found = aggregate(opened)
+    told("answer and pages")
     answer = answer_run(opened, found, costs, advised)
     shown = view(opened, found, decoded, answer)
     page_data = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from otm._progress import counted
 from otm.engines import AcceptanceRecord
 from otm.losses import draft_rounding
 from otm.statistics import Estimate
@@ -98,7 +99,6 @@ def read_rules(
     *,
     written: Sequence[Sequence[int]] = (),
     beside: Reader | None = None,
-    show: Callable[[str], object],
 ) -> RulesRead:
     """Read texts of the prompts in turns.
 
@@ -107,16 +107,13 @@ def read_rules(
         prompts: their tokens.
         written: an engine's own continuations, one of each prompt, instead of sampled ones.
         beside: of another draft, which the same texts are read with as well.
-        show: is told how far it is, a few times.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
     """
-    walks, owners, passages, others = [], [], list[Passage](), []
-    wanted, held = len(written) or reader.sizes.texts, 0
-    for number in range(wanted):
-        if number * 4 // wanted > (number - 1) * 4 // wanted:
-            show(f"texts: {number} of {wanted} read by {len(reader.rules)} rules")
+    walks, owners, passages, others, held = [], [], list[Passage](), [], 0
+    wanted = len(written) or reader.sizes.texts
+    for number in counted(range(wanted), f"texts by {len(reader.rules)} rules"):
         owner = prompts.index(prompts[number % len(prompts)])  # the first that is the same
         text = (
             reader.given(prompts[owner], written[number])

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..errors import AnalysisError
 from ..files import MANIFEST, is_file
-from ..models.names import model_places
 from ..models.source import PairSource
 from .manifest import damaged_manifest, read_manifest, section
 
@@ -66,13 +65,7 @@ def processes_for(models: object, cores: int) -> int:
         or choose_device(models.device) != "cpu"
     ):
         return 1
-    folders = [Path(place) for place in model_places(models.draft, models.target).values()]
-    if not all(folder.is_dir() for folder in folders):
+    if models.memory is None:
         return 1
-    weights = sum(
-        file.stat().st_size for folder in folders for file in folder.glob("*.safetensors")
-    )
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    # Half-precision files are widened to float32, and torch itself takes about half a gigabyte per
-    # process.
-    return max(1, min(cores, 8, int(free / 2 / (2 * weights + (1 << 29)))))
+    return max(1, min(cores, 8, int(free / 2 / models.memory)))

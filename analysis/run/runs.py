@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
+
+from otm._progress import told
 
 from ..errors import AnalysisError
 from ..files import (
@@ -53,7 +52,6 @@ from .shards import exclusive, finished_shards, logits_path, shard_path
 from .trees import SettingTrees, write_trees
 
 _EXCERPT = 200
-_PATIENCE = 5.0  # seconds; what was compiled before is loaded in less
 _PROMPTS_AT_ONCE = 1024
 
 
@@ -107,6 +105,7 @@ def measure_prompts(
     with _held(out):
         digest = Digest()
         started = (out / MANIFEST).is_file()
+        told("prompts and finished shards: reading")
         unchecked = _checked(out)
         stream = _digested(source, digest)
         if started:
@@ -136,7 +135,8 @@ def measure_prompts(
         manifest = write_or_check_manifest(out, manifest, allow)
         run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
-            _compile()
+            told("compiled code: loading; made anew once per installation, some ten seconds")
+            compile_table()  # before workers start, or each of them would
         tasks = (
             ShardTask(index, models, settings, tuple((p.index, p.text) for p in group), run)
             for index, group in enumerate(in_shards(source, settings.shard_prompts))
@@ -168,6 +168,7 @@ def measure_trace_file(
     opened = open_trace(trace)
     rows = settings.shard_prompts
     with _held(out):
+        told("trace and finished shards: reading")
         unchecked = _checked(out)
         count = opened.num_positions
         if count is None:
@@ -243,18 +244,6 @@ def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
     return described
 
 
-def _compile() -> None:
-    """Compile once before workers start, so that not each of them does."""
-    told = "compiling (once per installation, some ten seconds)"
-    notice = threading.Timer(_PATIENCE, lambda: print(told, file=sys.stderr, flush=True))
-    notice.daemon = True
-    notice.start()
-    try:
-        compile_table()
-    finally:
-        notice.cancel()
-
-
 def _run(
     out: Path,
     manifest: Manifest,
@@ -278,30 +267,23 @@ def _run(
     start, rows, contexts, written = math.inf, 0, 0, 0
     checked = NOTHING_CHECKED
     done = total - sum(min(size, total - index * size) for index in wanted)
-    with tqdm(
-        total=total,
-        initial=done,
-        unit=_unit(manifest),
-        desc=out.name,
-        disable=None,
-    ) as bar:
-        for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
-            # Clocks of two machines differ, durations do not.
-            start = min(start, time.monotonic() - result.seconds)
-            if found := differences(here, {key: result.environment[key] for key in here}):
-                raise AnalysisError(
-                    "Every worker must run the software of the run; one differs: "
-                    f"{'; '.join(found)}. Update it."
-                )
-            if result.logits is not None:
-                write_atomically(logits_path(out, result.index), result.logits)
-            write_atomically(shard_path(out, result.index), result.shard)
-            rows, contexts, written = rows + result.rows, contexts + result.contexts, written + 1
-            checked += result.checked
-            bar.set_postfix_str(
-                f"{contexts / (time.monotonic() - start):,.0f} positions/s", refresh=False
+    told(f"{_unit(manifest)}s", f"{done:,} of {total:,}")
+    for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
+        # Clocks of two machines differ, durations do not.
+        start = min(start, time.monotonic() - result.seconds)
+        if found := differences(here, {key: result.environment[key] for key in here}):
+            raise AnalysisError(
+                "Every worker must run the software of the run; one differs: "
+                f"{'; '.join(found)}. Update it."
             )
-            bar.update(min(size, total - result.index * size))
+        if result.logits is not None:
+            write_atomically(logits_path(out, result.index), result.logits)
+        write_atomically(shard_path(out, result.index), result.shard)
+        rows, contexts, written = rows + result.rows, contexts + result.contexts, written + 1
+        checked += result.checked
+        done += min(size, total - result.index * size)
+        rate = f"{contexts / (time.monotonic() - start):,.0f} positions per second"
+        told(f"{_unit(manifest)}s", f"{done:,} of {total:,}, {rate}")
     finished = finished_shards(out)
     if keep_logits:
         join_logits(out, manifest)

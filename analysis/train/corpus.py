@@ -22,8 +22,8 @@ from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from tqdm import tqdm
 
+from otm._progress import counted
 from otm.tabular import markdown
 
 from ..errors import AnalysisError
@@ -116,7 +116,7 @@ def from_installed_packages(constraints: Path) -> Corpus:
         files += [(name, path) for path in _distribution_files(name)]
     seen: set[bytes] = set()
     documents: list[Document] = []
-    for source, path in tqdm(files, desc="docstrings", unit="file"):
+    for source, path in counted(files, "files with docstrings"):
         texts = [text for text in _docstrings(path) if _is_new(text, seen)]
         if texts:
             label = f"{source}:{path.name}:{len(documents)}"

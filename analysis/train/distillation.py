@@ -24,7 +24,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file, save
-from tqdm import tqdm
+
+from otm._progress import counted
 
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically, write_json
@@ -338,24 +339,16 @@ def prepare(
         "sampled": text[::-1][: recipe.sampled_windows, :given],
     }
     shards = shard_paths(work, recipe)
-    with tqdm(
-        total=sum(map(len, shards.values())),
-        desc="target",
-        unit="shard",
-        mininterval=5,
-        disable=None,
-    ) as progress:
-        for kind, rows in source.items():
-            for number, path in enumerate(shards[kind]):
-                if not path.exists():
-                    part = rows[number * _WINDOWS[kind] : (number + 1) * _WINDOWS[kind]]
-                    if part.shape[1] < recipe.context:
-                        seed = recipe.seed + number + (1 << 20) * (kind == "held_sampled")
-                        found = sampled_features(target, part, recipe.context, seed)
-                    else:
-                        found = features(target, part)
-                    write_atomically(path, save(found))
-                progress.update()
+    for kind, rows in source.items():
+        for number, path in enumerate(counted(shards[kind], f"shards of the target: {kind}")):
+            if not path.exists():
+                part = rows[number * _WINDOWS[kind] : (number + 1) * _WINDOWS[kind]]
+                if part.shape[1] < recipe.context:
+                    seed = recipe.seed + number + (1 << 20) * (kind == "held_sampled")
+                    found = sampled_features(target, part, recipe.context, seed)
+                else:
+                    found = features(target, part)
+                write_atomically(path, save(found))
     return shards
 
 

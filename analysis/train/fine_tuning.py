@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 import otm
+from otm._progress import counted
 from otm.statistics import ratio_of_means
 
 from ..errors import AnalysisError
@@ -317,7 +317,7 @@ def acceptance_by_window(
     """Return by draft each window's mean acceptance of every scheme and mean forward KL."""
     found: dict[str, dict[str, list[float]]] = {name: {} for name in drafts}
     windows = bench.chosen_on if choosing else bench.reported_on
-    for window in tqdm(windows, desc="acceptance", unit="window", mininterval=5):
+    for window in counted(windows, "windows of acceptance"):
         row = torch.from_numpy(window)[None].to(bench.pair.device)
         q = _distributions(bench, bench.pair.target, row)
         for name, draft in drafts.items():

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from tqdm import tqdm
+
+from otm._progress import told
 
 from ..errors import AnalysisError
 from ..files import content_digest, has_content, make_folder, write_atomically
@@ -90,22 +91,14 @@ class Training:
         """Take the steps that are left.
 
         Args:
-            gradients: fills the gradients of a step into the models and returns what the bar shows.
+            gradients: fills the gradients of a step into the models and returns what is shown.
             first: steps behind.
             folder: where the checkpoint after so many steps goes.
-            figure: what the bar calls it.
+            figure: what it is called.
             kept: numbers of steps after which there is a checkpoint whatever the time.
         """
         saved, recent = time.monotonic(), []
-        bar = tqdm(
-            range(first, self.steps),
-            initial=first,
-            total=self.steps,
-            desc=self.name,
-            unit="step",
-            mininterval=5,
-        )
-        for step in bar:
+        for step in range(first, self.steps):
             for learner in self.learners.values():
                 learner.optimiser.zero_grad(set_to_none=True)
                 for group in learner.optimiser.param_groups:
@@ -114,7 +107,8 @@ class Training:
             for learner in self.learners.values():
                 torch.nn.utils.clip_grad_norm_(learner.model.parameters(), 1.0)
                 learner.optimiser.step()
-            bar.set_postfix_str(f"{figure} {np.mean(recent[-100:]):.4f}", refresh=False)
+            shown = f"{figure} {np.mean(recent[-100:]):.4f}"
+            told(f"steps of {self.name}", f"{step + 1:,} of {self.steps:,}, {shown}")
             if step + 1 in (*kept, self.steps) or time.monotonic() - saved > SAVE_EVERY:
                 tensors = {
                     prefix + name: value

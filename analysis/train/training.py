@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import otm
+from otm._progress import counted
 
 from ..errors import AnalysisError
 from ..files import (
@@ -148,7 +148,7 @@ def encode(tokenizer: Any, texts: list[str], kind: type = np.uint16) -> np.ndarr
     """Concatenate the encoded texts, an end-of-text token after each, as integers of a kind."""
     end = tokenizer.eos_token_id
     pieces: list[np.ndarray] = []
-    for start in tqdm(range(0, len(texts), 256), desc="encode", unit="batch", disable=None):
+    for start in counted(range(0, len(texts), 256), "batches to encode"):
         for ids in tokenizer(texts[start : start + 256], add_special_tokens=False)["input_ids"]:
             pieces.append(np.asarray([*ids, end], dtype=kind))
     return np.concatenate(pieces)
@@ -243,7 +243,7 @@ def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, contex
     device = model.device
     total, scored = 0.0, 0
     windows = [tokens[start : start + context + 1] for start in range(0, len(tokens) - 1, context)]
-    for window in tqdm(windows, desc="held-out", unit="window", disable=None):
+    for window in counted(windows, "held-out windows"):
         row = torch.from_numpy(window.astype(np.int64))[None].to(device)
         if row.shape[1] < 2:
             continue

@@ -20,6 +20,7 @@ import traceback
 from fractions import Fraction
 from typing import Any
 
+from otm._progress import INTERRUPTED, clock
 from otm.errors import OtmError
 
 MODES = ("auto", "exact", "sequence", "sampled", "step", "tree", "generate", "logits")
@@ -40,12 +41,13 @@ def run(options: argparse.Namespace) -> int:
     """Carry out what the options ask for and return the exit status."""
     try:
         # what audits is loaded when it is needed: --help answers at once
-        from otm.commands import audit_run  # noqa: PLC0415
+        with clock("loading"):
+            from otm.commands import audit_run  # noqa: PLC0415
 
         return audit_run.run(options)
     except KeyboardInterrupt:
         print("otm audit: interrupted before anything was found", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except OtmError as error:
         print(f"otm audit: {error}", file=sys.stderr)
     except Exception:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from otm import audit
+from otm._progress import INTERRUPTED, clock
 from otm.audit import (
     Candidate,
     Errors,
@@ -68,9 +69,6 @@ EXIT_STATUS = {
     "little power": 3,
 }
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as of a shell."""
-
 _NAMED = "module:function or FILE.py:function"
 _ATTRIBUTE = "candidate"
 """What is taken where the function is left out: what a template calls it."""
@@ -100,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
         return 0 if print_report(template(options.template), command="audit") else 2
     printed = _Kept()
     status = 0
-    with printed.in_place_of_the_streams():
+    with clock("auditing"), printed.in_place_of_the_streams():
         try:
             result, candidate, scope = _audit(options)
         except Interrupted as interruption:
@@ -111,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     arrived = [silent or print_report(f"{result.head()}\n\n{figures}", command="audit")]
     failed = isinstance(result, BatteryAudit) and result.verdict not in PASSED
     if isinstance(result, BatteryAudit) and failed and result.audits and not status:
-        with printed.in_place_of_the_streams():
+        with clock("smallest counterexample"), printed.in_place_of_the_streams():
             try:
                 result = with_counterexample(result, scope)
             except KeyboardInterrupt:  # the verdict stands

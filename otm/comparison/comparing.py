@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from otm.verifiers.base import require_support
 _Found = TypeVar("_Found")
 
 DEFAULT_SAMPLES = 20_000
-_MOST_SEQUENCES_BY_DEFAULT = 4_096
+_MOST_SEQUENCES_BY_DEFAULT, _MOST_TOKENS_BY_DEFAULT = 4_096, 1 << 14
 _SEED = 1
 """Of the generator unless one is given: the same call gives the same table."""
 
@@ -44,8 +45,8 @@ def compare(
     Args:
         draft, target: probabilities `(V,)`.
         verifiers: which ones; None takes every verifier with default parameters, leaves out
-            unsupported pairs, and beyond 4,096 draft sequences also those that solve a linear
-            program, whose value is the optimum.
+            unsupported pairs, beyond 4,096 draft sequences also those that solve a linear program,
+            whose value is the optimum, and beyond 16,384 tokens all that need more than a sort.
         laws: draft law classes; None takes every law that draws from one distribution,
             `otm.drafts.SINGLE_DRAFTER_LAWS`.
         k: numbers of drafts; c of a threshold race, its mean number of draws.
@@ -100,6 +101,8 @@ def compare(
         purpose="otm.compare"
     )
     rows, skipped = [], set()
+    slow: dict[type[Law], dict[str, None]] = {}  # names, in the order of the verifiers
+    large = verifiers is None and problem.num_tokens > _MOST_TOKENS_BY_DEFAULT
     for count in counts:
         for make in chosen_laws:
             try:
@@ -109,10 +112,18 @@ def compare(
                     raise
                 skipped.add(f"left out: {make.of_size(count)}: {error}")
                 continue
+            taken = [one for one in chosen_verifiers if not large or _is_a_column(one, make)]
+            slow.setdefault(make, {}).update(
+                (str(one), None)
+                for one in chosen_verifiers
+                if one not in taken and one.supports(here.law)
+            )
+            if not taken:
+                continue
             best = _unless_too_large(optimal_acceptance, here)
             seen = IID in chosen_laws and make is not IID and _is_one_draw(here)
             enumerable = here.law.num_sequences(problem.num_tokens) <= _MOST_SEQUENCES_BY_DEFAULT
-            for verifier in chosen_verifiers:
+            for verifier in taken:
                 if verifiers is None and verifier.is_plan and not enumerable:
                     skipped.add(
                         f"left out beyond {_MOST_SEQUENCES_BY_DEFAULT:,} draft sequences: "
@@ -139,8 +150,22 @@ def compare(
                     skipped.add(
                         f"left out: {verifier} for drafts {here.law}, which it does not verify"
                     )
+    skipped |= {
+        f"left out beyond {_MOST_TOKENS_BY_DEFAULT:,} tokens, where they may take minutes; "
+        f"verifiers= takes them: for drafts {make.__name__} {', '.join(names)}"
+        for make, names in slow.items()
+        if names
+    }
     return Comparison(
         rows=tuple(rows), left_out=tuple(sorted(skipped)), full=full, folded=verifiers is None
+    )
+
+
+def _is_a_column(verifier: Verifier, law: type[Law]) -> bool:
+    """Whether `otm.acceptance_table` has the acceptance of a pair by membership, from one sort."""
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "_", law.__name__).lower()
+    return any(
+        column.endswith(f"_{name}") and "_rule_" not in column for column in verifier.table_columns
     )
 
 

@@ -15,7 +15,6 @@ above 1e-9 is an error, not a number.
 
 from __future__ import annotations
 
-import logging
 from typing import Literal
 
 import numpy as np
@@ -28,12 +27,12 @@ from otm.pmf import check_choice
 from otm.problem import Problem, check_problem
 from otm.results import Optimum
 from otm.transport.certify import certify
+from otm.transport.highs import maximised
 
 Method = Literal["sets", "sequences"]
 
 GAP_TOLERANCE = 1e-9
 MAX_VARIABLES = 4_000_000
-_LOGGER = logging.getLogger(__name__)
 _SCALE = 2.0**20
 
 
@@ -149,56 +148,25 @@ def _solve(
     tails: NDArray[np.int64], heads: NDArray[np.int64], limits: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a largest flow along edges between nodes of limited throughput, and their duals."""
-    import highspy  # noqa: PLC0415  # a compiled library: not before a program is solved
-
     num_edges = len(tails)
     if num_edges == 0:
         return np.zeros(0), np.zeros(len(limits))
-    solver = highspy.Highs()
-    options: dict[str, str | float | bool] = {
-        "output_flag": False,
-        "solver": "ipm" if num_edges > 2000 else "simplex",
-        "run_crossover": "on",
-        # The zero flow is feasible: the primal simplex starts there, and presolving small programs
-        # takes longer than solving them.
-        "simplex_strategy": 4,
-        "presolve": "choose" if num_edges > 2000 else "off",
-        "primal_feasibility_tolerance": 1e-9,
-        "dual_feasibility_tolerance": 1e-9,
-    }
-    for name, value in options.items():
-        solver.setOptionValue(name, value)
-    solver.passModel(
-        num_edges,
-        len(limits),
-        2 * num_edges,
-        int(highspy.MatrixFormat.kColwise),
-        int(highspy.ObjSense.kMaximize),
-        0.0,  # the value of no flow
+    flow, prices = maximised(
         np.ones(num_edges),
-        np.zeros(num_edges),
         np.full(num_edges, np.inf),
-        np.full(len(limits), -np.inf),
         limits * _SCALE,
         # The incidence matrix: a column for each edge, with a one at either end.
-        np.arange(0, 2 * num_edges, 2, dtype=np.int32),
-        np.stack([tails, heads], axis=1).reshape(-1).astype(np.int32),
-        np.ones(2 * num_edges),
-        np.zeros(num_edges, dtype=np.int32),  # no variable is an integer
+        starts=np.arange(0, 2 * num_edges, 2),
+        rows=np.stack([tails, heads], axis=1).reshape(-1),
+        entries=np.ones(2 * num_edges),
+        remedy="Call otm.optimal_acceptance for the value alone.",
+        solver="ipm" if num_edges > 2000 else "simplex",
+        run_crossover="on",
+        # The zero flow is feasible: the primal simplex starts there, and presolving small programs
+        # takes longer than solving them.
+        simplex_strategy=4,
+        presolve="choose" if num_edges > 2000 else "off",
+        primal_feasibility_tolerance=1e-9,
+        dual_feasibility_tolerance=1e-9,
     )
-    solver.run()
-    status = solver.getModelStatus()
-    _LOGGER.debug(
-        "program of %d rows and %d variables solved in %.3f s",
-        len(limits),
-        num_edges,
-        solver.getRunTime(),
-    )
-    if status != highspy.HighsModelStatus.kOptimal:
-        raise SolverFailure(
-            "HiGHS must reach an optimal vertex; it stopped with "
-            f"{solver.modelStatusToString(status)!r} on {num_edges} variables. Call "
-            "otm.optimal_acceptance for the value alone."
-        )
-    solution = solver.getSolution()
-    return np.asarray(solution.col_value) / _SCALE, np.asarray(solution.row_dual)
+    return flow / _SCALE, prices

@@ -14,14 +14,14 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from otm.drafts.iid import IID
-from otm.errors import InvalidParameter, SolverFailure
+from otm.errors import InvalidParameter
 from otm.pmf import check_count
 from otm.problem import Problem
 from otm.scheme import parameter
+from otm.transport.highs import maximised
 from otm.verifiers.rules import single_draft_rejection
 from otm.verifiers.select_then_reject import SelectionVerifier, SelectThenRejectRule
 
@@ -176,25 +176,18 @@ def _shares(
     if not len(row):
         return share
     pairs, mass = np.arange(len(row)), meeting[row, column] * _SCALE
-    entries = np.concatenate([-mass, mass, np.ones(size)])
-    rows = np.concatenate([row, column, np.arange(size)])
-    columns = np.concatenate([pairs, pairs, len(row) + np.arange(size)])
     lost = np.zeros(size)
     np.add.at(lost, column, mass)  # z_j ≤ certain_j + Σ (1 − share) · meeting
-    solution = scipy.optimize.linprog(
-        np.concatenate([np.zeros(len(row)), -np.ones(size)]),
-        A_ub=scipy.sparse.coo_array(
-            (entries, (rows, columns)), shape=(size, len(row) + size)
-        ).tocsr(),
-        b_ub=certain * _SCALE + lost,
-        bounds=[(0.0, 1.0)] * len(row) + [(0.0, float(most)) for most in wanted * _SCALE],
-        method="highs-ds",
+    found, _ = maximised(
+        np.concatenate([np.zeros(len(row)), np.ones(size)]),
+        np.concatenate([np.ones(len(row)), wanted * _SCALE]),
+        certain * _SCALE + lost,
+        starts=np.concatenate([2 * pairs, 2 * len(row) + np.arange(size)]),
+        rows=np.concatenate([np.stack([row, column], axis=1).reshape(-1), np.arange(size)]),
+        entries=np.concatenate([np.stack([-mass, mass], axis=1).reshape(-1), np.ones(size)]),
+        remedy="Take fewer tokens.",
+        solver="simplex",
     )
-    if solution.status != 0:
-        raise SolverFailure(
-            f"HiGHS must reach an optimal vertex; it stopped with {solution.message!r} on {size} "
-            "tokens. Take fewer tokens."
-        )
-    share[row, column] = np.clip(solution.x[: len(row)], 0.0, 1.0)
+    share[row, column] = np.clip(found[: len(row)], 0.0, 1.0)
     share[column, row] = 1.0 - share[row, column]
     return share

@@ -311,9 +311,7 @@ def test_the_page_on_records_shows_what_is_printed(
         ("counters.txt", "detailed.jsonl", "server.log", "surface.json"), files, strict=True
     ):
         Path(name).write_text(text, encoding="utf-8")
-    commands = re.findall(
-        r"^\.venv/bin/python -m otm (plan .*)\n((?:(?!\.venv|```).*\n)+)", page, re.MULTILINE
-    )
+    commands = re.findall(r"^otm (plan .*)\n((?:(?!otm |```).*\n)+)", page, re.MULTILINE)
     assert len(commands) == 6
     for words, shown in commands:
         assert main(shlex.split(words)) == 0

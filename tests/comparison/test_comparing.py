@@ -11,6 +11,7 @@ import pytest
 
 import otm
 from otm import IID, KSeq, Lenience, Maximal, RecursiveRejection, TransportPlan, compare
+from otm.comparison import comparing
 from otm.comparison.comparing import DEFAULT_SAMPLES
 from tests import instances
 from tests.tolerance import CERTIFIED_GAP
@@ -203,6 +204,29 @@ def test_by_default_every_verifier_appears_and_no_row_twice() -> None:
         for block in blocks:
             lines = [line for line in block.splitlines() if not line.startswith("─")]
             assert len(set(lines)) == len(lines)
+
+
+def test_on_a_large_vocabulary_what_takes_more_than_a_sort_is_left_out_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comparing, "_MOST_TOKENS_BY_DEFAULT", 3)
+    pair = {"draft": [0.4, 0.3, 0.2, 0.1], "target": [0.1, 0.2, 0.3, 0.4]}
+    table = compare(**pair, k=(1, 2))
+    rows = {(type(row.law), type(row.verifier)) for row in table.rows}
+    fast = {
+        (make, kind)
+        for kind in otm.verifiers.VERIFIERS
+        for make in otm.drafts.SINGLE_DRAFTER_LAWS
+        if comparing._is_a_column(kind(), make)
+    }
+    assert rows == fast and (otm.IID, otm.KSeq) in rows and (otm.Greedy, otm.SpecHub) in rows
+    assert (otm.IID, otm.ListRace) not in rows  # its column is by rule
+    told = [note for note in table.left_out if "beyond 3 tokens" in note]
+    (independent,) = (note for note in told if "for drafts IID " in note)
+    assert "transport plan" in independent and "list race" in independent
+    assert len(told) == len(otm.drafts.SINGLE_DRAFTER_LAWS)
+    named = compare(**pair, k=2, verifiers=[otm.ListRace()], laws=[otm.IID])
+    assert [type(row.verifier) for row in named.rows] == [otm.ListRace] and not named.left_out
 
 
 def test_schemes_that_agree_share_a_row_unless_they_were_named() -> None:

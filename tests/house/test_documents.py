@@ -79,7 +79,7 @@ def test_code_on_pages_fits_their_width(document: Path) -> None:
 
 
 def _command_lines(document: Path) -> list[list[str]]:
-    """Return the words after `python -m` of every command in a fenced block without a language."""
+    """Return the words of every `otm` command in a fenced block without a language."""
     fences = re.findall(
         r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )
@@ -89,11 +89,11 @@ def _command_lines(document: Path) -> list[list[str]]:
         for block in blocks
         for line in block.replace("\\\n", " ").splitlines()
     ]
-    return [shlex.split(line.split("python -m ", 1)[1]) for line in lines if "python -m " in line]
+    return [shlex.split(line[4:]) for line in lines if line.startswith("otm ")]
 
 
 def _analysis_commands() -> dict[str, Any]:
-    """Return the commands of `python -m analysis` by name."""
+    """Return the commands on models by name."""
     from analysis.commands.app import app
 
     group: Any = typer.main.get_command(app)
@@ -109,17 +109,15 @@ def _otm_options(command: str) -> set[str]:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_in_documents_exist_with_their_options(document: Path) -> None:
     commands = _analysis_commands()
-    for module, *words in _command_lines(document):
+    for name, *words in _command_lines(document):
+        if name == "--version":
+            continue
         options = {word for word in words if re.fullmatch(r"--[a-z][a-z-]*", word)}
-        if module == "analysis":
-            assert words[0] in commands, f"python -m analysis {words[0]} does not exist"
-            known = {name for parameter in commands[words[0]].params for name in parameter.opts}
+        if name in commands:
+            known = {option for parameter in commands[name].params for option in parameter.opts}
         else:
-            assert module == "otm" and words[0] in ("audit", "plan"), (
-                f"{document.name} shows python -m {module} {words[0]}"
-            )
-            known = _otm_options(words[0])
-        assert options <= known, f"{document.name}: {words[0]} has no {sorted(options - known)}"
+            known = _otm_options(name)
+        assert options <= known, f"{document.name}: {name} has no {sorted(options - known)}"
 
 
 def test_every_analysis_command_is_in_its_table() -> None:

@@ -145,7 +145,10 @@ SAID: dict[str, dict[str, list[str]]] = {
         "2²⁰": ["otm/verifiers/optimal/verifier.py: an integer from 1 to {}"]
     },
     "otm.comparison.comparing._MOST_SEQUENCES_BY_DEFAULT": {
-        "4,096": ["otm/comparison/comparing.py: and beyond {}"]
+        "4,096": ["otm/comparison/comparing.py: beyond {} draft sequences"]
+    },
+    "otm.comparison.comparing._MOST_TOKENS_BY_DEFAULT": {
+        "16,384": ["otm/comparison/comparing.py: and beyond {} tokens"]
     },
     "otm.losses.ROUNDED_MOST": {
         "1/510": [

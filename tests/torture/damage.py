@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 Random = np.random.Generator
 Damage = Callable[[bytes, Random], bytes]
@@ -112,6 +115,24 @@ def converted(data: bytes, random: Random) -> bytes:
     return forms[int(random.integers(len(forms)))]()
 
 
+def inflated(data: bytes, random: Random) -> bytes:
+    """Give the file another content of its form, little on the disk and much when it is read."""
+    file = io.BytesIO()
+    if data[:2] == b"PK":
+        np.savez_compressed(file, **{"tokens": np.zeros(1 << 28, np.uint8)})
+        return file.getvalue()
+    if data[:4] != b"PAR1":
+        return gzip.compress(bytes(1 << 28))
+    with contextlib.suppress(pa.ArrowException, OSError):
+        schema = pq.read_schema(io.BytesIO(data))
+        rows = pa.table([pa.nulls(1 << 16, kind.type) for kind in schema], schema=schema)
+        with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+            for _ in range(int(random.choice([1, 16, 64]))):
+                writer.write_table(rows)
+        return file.getvalue()
+    return data
+
+
 def lines_edited(data: bytes, random: Random) -> bytes:
     """Drop, repeat, swap, cut or join lines."""
     lines = data.splitlines(keepends=True)
@@ -207,7 +228,15 @@ def _stretch(data: bytes, random: Random) -> tuple[int, int]:
     return start, int(min(len(data) - start, random.choice([1, 2, 4, 8, 16, 100, 1000])))
 
 
-ANY: tuple[Damage, ...] = (truncated, flipped, written_over, moved, inserted, converted)
+ANY: tuple[Damage, ...] = (
+    truncated,
+    flipped,
+    written_over,
+    moved,
+    inserted,
+    converted,
+    inflated,
+)
 TEXT: tuple[Damage, ...] = (
     truncated,
     flipped,

@@ -198,6 +198,54 @@ def _train(given: Path, out: Path) -> list[str]:
     ]
 
 
+def _steps(given: Path, out: Path) -> list[str]:
+    sizes = ["--contexts", "6", "--context-tokens", "4", "--sequences", "2,2", "--sequences", "2,3"]
+    text = ["--text", str(given / "text.txt")]
+    return ["steps", *_pair(given), *text, *sizes, "--out", str(out / "steps.json")]
+
+
+def _score(given: Path, out: Path) -> list[str]:
+    lines = [json.dumps({"prompt": [1, 2, 3], "tokens": [4 + number, 5]}) for number in range(6)]
+    (given / "responses.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out.mkdir(exist_ok=True)
+    texts = ["--texts", str(given / "responses.jsonl")]
+    return ["score", *_pair(given), *texts, "--out", str(out / "forced.jsonl")]
+
+
+def _report(given: Path, out: Path) -> list[str]:
+    if not (given / "run").exists():
+        shutil.copytree(readers.template("analysis.report.reading.open_run") / "run", given / "run")
+    return ["report", str(given / "run"), "--out", str(out)]
+
+
+def _experiment(given: Path, out: Path) -> list[str]:
+    places = ["--work", str(out / "work"), "--out", str(out)]
+    return ["experiment", "lossy_rules", "--num-prompts", "1", *places]
+
+
+def _advise(given: Path, out: Path) -> list[str]:
+    few = ["--seconds", "2", "--num-tokens", "4", "--max-nodes", "2", "--max-depth", "2"]
+    prompts = ["--prompts", str(given / "prompts.txt")]
+    return ["advise", *_pair(given), *prompts, *few, "--out", str(out / "advice.json")]
+
+
+def _json_result(name: str, *keys: str) -> Callable[[Path], dict[str, Any]]:
+    """Return what reads some keys of a JSON file, which is there whole or not at all."""
+
+    def result(out: Path) -> dict[str, Any]:
+        path = out / name
+        if not path.exists():
+            return {}
+        record = json.loads(path.read_bytes())
+        return {key: record[key] for key in keys}
+
+    return result
+
+
+def _files_result(*names: str) -> Callable[[Path], dict[str, Any]]:
+    return lambda out: {name: (out / name).read_bytes() for name in names if (out / name).exists()}
+
+
 def _run_result(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted((out / "shards").glob("*.parquet")) if out.is_dir() else ():
@@ -243,6 +291,13 @@ WORK: dict[str, Work] = {
     "models": Work("otm measure", _models, _run_result, 2),
     "decode": Work("otm decode", _decode, _decode_result, 2),
     "train": Work("otm train", _train, _train_result, 2),
+    "steps": Work("otm steps", _steps, _json_result("steps.json", "seed"), 1),
+    "score": Work("otm score", _score, _files_result("forced.jsonl"), 1),
+    "report": Work("otm report", _report, _files_result("report.html", "report.md"), 1),
+    "experiment": Work(
+        "otm experiment", _experiment, _json_result("lossy_rules.json", "one_draft", "chains"), 1
+    ),
+    "advise": Work("otm advise", _advise, _json_result("advice.json", "format", "version"), 1),
 }
 
 
@@ -484,6 +539,22 @@ def killed(name: str, out: Path, random: Random) -> str:
     return ", ".join(told)
 
 
+def skewed(name: str, out: Path, random: Random) -> str:
+    """Kill the command, and let all that is there be of another time, as of another machine."""
+    running = started(name, out)
+    try:
+        running.lasts(float(random.uniform(0, reference(name).seconds)))
+        running.send(signal.SIGKILL)
+        running.wait()
+    finally:
+        running.end()
+    moved = float(random.uniform(-20, 20)) * 365 * 86_400
+    for path in (out, *out.rglob("*")) if out.is_dir() else ():
+        os.utime(path, (time.time() + moved,) * 2, follow_symlinks=False)
+    go_on(name, out)
+    return f"files of {moved / 86_400:+.0f} days"
+
+
 def without_room(name: str, out: Path, random: Random) -> str:
     """Run on a disk that is too small, then make room."""
     size = int(random.integers(4, 400)) << 10
@@ -657,7 +728,8 @@ class Cluster:
 Event = Callable[[str, Path, Random], str]
 
 EVENTS: dict[str, tuple[Event, float, tuple[str, ...]]] = {
-    "killed": (killed, 10, ("forked", "forked alone", "trace", "models", "decode", "train")),
+    "killed": (killed, 10, tuple(WORK)),
+    "skewed": (skewed, 1, ("forked", "forked alone", "decode", "train")),
     "without room": (
         without_room,
         1.5,

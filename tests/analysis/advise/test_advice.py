@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import signal
 import time
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.advise import advice as advice_module, clocked, speedups
+from analysis.advise import advice as advice_module, clocked, end_to_end, speedups
 from analysis.advise.advice import Advice, AdviceSettings, Row, advise
 from analysis.advise.costs import StepModel
 from analysis.advise.engine_settings import chain_settings, engine_chain
@@ -34,7 +36,6 @@ from analysis.decode.decoder_text import decoder_from_text, levels_of
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
-from analysis.progress import Progress
 from analysis.run.loss_columns import PARTS
 from analysis.run.ranks import drafting_widths
 from otm import Processing
@@ -481,12 +482,31 @@ def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPa
     assert sorted(left_out, reverse=True) == left_out
 
 
+def test_the_first_interrupt_is_a_deadline_and_the_second_one_the_end(capfd) -> None:
+    model = clocked.Clocked(types.SimpleNamespace(num_tokens=2, max_length=None))  # type: ignore[arg-type]
+    with clocked.stoppable():
+        assert not clocked.was_stopped()
+        model.until = time.monotonic() + 60.0
+        model.check()
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(clocked.OutOfTime):
+            model.check()
+        assert clocked.seconds_left(math.inf) == math.inf  # what is waited for in any case
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert clocked.was_stopped() and "Ctrl-C again ends at once" in capfd.readouterr().err
+    with clocked.stoppable():
+        model.check()
+
+
 def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path: Path) -> None:
     """The smallest measurement gives a verdict, runs what it advises, and writes what `otm plan`
     can go on with.
     """
     monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
-    monkeypatch.setattr(Progress, "deadline", math.inf)  # once through everything, and no more
+    monkeypatch.setattr(
+        end_to_end, "due", lambda seconds: math.inf
+    )  # once through everything, and no more
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]
     prompts.write_text("\n".join(lines), encoding="utf-8")

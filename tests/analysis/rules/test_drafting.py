@@ -27,7 +27,7 @@ def read_toys(*, same: bool) -> RulesRead:
     reader = toy_reader(SIZES, setting=Setting(Processing(), COLD))
     if same:
         reader.draft = Toy(reader.target.model, Processing())  # type: ignore[assignment, attr-defined]
-    return read_rules(reader, [[number] for number in range(8)], show=lambda text: None)
+    return read_rules(reader, [[number] for number in range(8)])
 
 
 def test_a_draft_that_is_the_target_is_best_processed_as_the_target() -> None:
@@ -60,7 +60,7 @@ def test_a_stop_rule_drafts_where_the_drafter_is_sure() -> None:
     with np.errstate(divide="ignore"):
         reader.draft = reader.target = Toy(model, Processing())  # type: ignore[assignment]
         reader._ranking = reader.draft
-        read = read_rules(reader, [[0], [1]], show=lambda text: None)
+        read = read_rules(reader, [[0], [1]])
         fixed, stop, *_ = best_stops(read, cost=0.6)
     # Every step drafts the sure token and adds a coin of the target: 2/(1 + .6); to draft the coin
     # as well costs .6 more and wins less.

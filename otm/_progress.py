@@ -1,0 +1,128 @@
+"""What a long command says of where it is, on standard error, from its second second on.
+
+A process has one clock at most, and what works below it tells it without being handed it: in a
+worker, a test or a notebook there is none, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sized
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+TICK, REMINDER = 1.0, 3.0
+"""Seconds between two looks at the clock on a terminal, and between two lines elsewhere."""
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as of a shell."""
+
+
+class _Clock(threading.Thread):
+    """Ticks on a terminal, through long calls too; elsewhere it is a line for each phase."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(daemon=True)
+        self.what, self.part, self.seconds = what, "", math.inf
+        self.stream, self.ended = sys.stderr, threading.Event()
+        self.terminal = self.stream is not None and self.stream.isatty()
+        self.began = time.monotonic()
+
+    def run(self) -> None:
+        pause = TICK
+        while not self.ended.wait(pause):
+            self.show()
+            pause = TICK if self.terminal else REMINDER
+
+    def show(self) -> None:
+        budget = f" of at most {self.seconds:.0f} s" if math.isfinite(self.seconds) else " s"
+        line = f"{time.monotonic() - self.began:4.0f}{budget}  {self.what}{self.part}"
+        before, after = ("\r", "\033[K") if self.terminal else ("", "\n")
+        self.write(f"{before}{line}{after}")
+
+    def clear(self) -> None:
+        if self.terminal:
+            self.write("\r\033[K")
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # where it cannot go, nobody reads it
+            print(text, end="", file=self.stream, flush=True)
+
+
+_clocks: list[_Clock] = []
+"""The one that runs, if any."""
+
+
+@contextlib.contextmanager
+def clock(what: str) -> Iterator[None]:
+    """Say on standard error where a command is while a block runs.
+
+    Args:
+        what: the first phase, said after a second if no other has come.
+    """
+    running, handler = _Clock(what), signal.getsignal(signal.SIGINT)
+    _clocks.append(running)
+    running.start()
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        running.ended.set()
+        running.join()
+        running.clear()
+        _clocks.remove(running)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """Raise as Python does, but for a moment where that would end the process in C++'s words."""
+    torch = sys.modules.get("torch")
+    if torch is not None and getattr(torch.__spec__, "_initializing", False):
+        os._exit(INTERRUPTED)
+    raise KeyboardInterrupt
+
+
+def told(what: str, part: str = "") -> None:
+    """Say what is done now, which may be what was done before, and how much of it is done."""
+    for running in _clocks:
+        new = what != running.what
+        running.what, running.part = what, part and f": {part}"
+        if new:
+            running.show()
+
+
+def counted(
+    items: Iterable[Item], what: str, *, total: int | None = None, done: int = 0
+) -> Iterator[Item]:
+    """Yield items, and say which of how many is at work.
+
+    >>> list(counted("ab", "letters"))
+    ['a', 'b']
+    """
+    if total is None and isinstance(items, Sized):
+        total = done + len(items)
+    for number, item in enumerate(items, done + 1):
+        told(what, f"{number:,}" if total is None else f"{number:,} of {total:,}")
+        yield item
+
+
+def due(seconds: float) -> float:
+    """Say within what the command answers, and return when that is, by `time.monotonic`."""
+    began = time.monotonic()
+    for running in _clocks:
+        running.seconds, began = seconds, running.began
+    return began + seconds
+
+
+def say(text: str, *, error: bool = False) -> None:
+    """Print a result, or a remark on standard error, while the clock goes on."""
+    for running in _clocks:
+        running.clear()
+    print(text, file=sys.stderr if error else sys.stdout, flush=True)
