@@ -129,12 +129,13 @@ def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int)
         "manifest": manifest(seed=seed, captured=data.pop("captured", None)),
     }
     data = json.loads(json.dumps(data))  # as it is read again
-    record |= {"message": module.message(data), "data": data}
+    message: str = module.message(data)
+    record |= {"message": message, "data": data}
     path = folder / f"{name}.json"
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     with drawing.style():
         canvas = module.draw(data)
-        headline(canvas, record["message"])
+        headline(canvas, message)
         return [path, *drawing.save(canvas, folder, name)]
 
 

@@ -92,7 +92,7 @@ RACE = PROBLEM.with_law(otm.ThresholdRace(2))
 DISTINCT = PROBLEM.with_law(otm.WithoutReplacement(2))
 TOP = partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
 PAIR = partial.PartialPair(draft=TOP, target=TOP, num_tokens=8)
-MIXTURE = continuous.GaussianMixture([1.0], [0.0], [1.0])
+MIXTURE = continuous.GaussianMixture(*np.array([[1.0], [0.0], [1.0]]))
 SHAPE = trees.TreeShape([0, 0, 1])
 VECTOR = [0.5, 0.25]
 CHOSEN = {

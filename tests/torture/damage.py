@@ -119,7 +119,7 @@ def inflated(data: bytes, random: Random) -> bytes:
     """Give the file another content of its form, little on the disk and much when it is read."""
     file = io.BytesIO()
     if data[:2] == b"PK":
-        np.savez_compressed(file, **{"tokens": np.zeros(1 << 28, np.uint8)})
+        np.savez_compressed(file, tokens=np.zeros(1 << 28, np.uint8))
         return file.getvalue()
     if data[:4] != b"PAR1":
         return gzip.compress(bytes(1 << 28))

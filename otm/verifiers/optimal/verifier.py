@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import Array, inverse_cdf, quiet
 from otm._numba import compiled
-from otm.drafts.base import MAX_SEQUENCES, readable, rows_of_members
+from otm.drafts.base import MAX_SEQUENCES, members, readable, rows_of_members
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.errors import TooLarge
@@ -29,7 +29,6 @@ from otm.verifiers.base import (
     Verifier,
     coupling_of_sets,
     enumerated_acceptance,
-    members,
     require_state,
 )
 from otm.verifiers.optimal.bins import bin_tokens, bracket_ends, check_bins, require_curve

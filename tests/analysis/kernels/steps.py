@@ -69,7 +69,8 @@ class Requests:
         draft, target = (np.array([[pair[i] for pair in row] for row in pairs]) for i in (0, 1))
         tokens = np.full((size, n), -1)
         for b in range(size):
-            left, known = draft[b].copy(), {0: (0,)}
+            left = draft[b].copy()
+            known: dict[int, tuple[int, ...]] = {0: (0,)}
             for node in range(1, n):
                 parent = int(shape.parents[node - 1])
                 mass = left[parent]

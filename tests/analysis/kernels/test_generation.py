@@ -13,9 +13,8 @@ from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopPLogit
 
 from analysis.kernels.generation import DECODERS, Speculative
 from otm.errors import InvalidDistribution, InvalidParameter, Unsupported
-from tests.analysis.kernels.test_transformers import _p_value, llama
+from tests.analysis.kernels.tiny_llamas import PROMPT, V, llama, p_value
 
-V, PROMPT = 6, (1, 4)
 IDS = torch.tensor([PROMPT])
 
 
@@ -98,8 +97,8 @@ def test_texts_have_the_target_s_law(target: Any, near: Any) -> None:
         )
         count[V * a + b] += 1
     assert not count[wanted == 0].any()
-    assert _p_value(count, wanted) > 1e-6
-    assert _p_value(count, hot) < 1e-6
+    assert p_value(count, wanted) > 1e-6
+    assert p_value(count, hot) < 1e-6
 
 
 def test_stopping_criteria_see_every_token(target: Any) -> None:

@@ -4,100 +4,23 @@ they accept what the library's do; a step does what its laws say.
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
 
 import otm
-from analysis.kernels.scores import Scored, ScoreGrid, refined_scores
-from analysis.kernels.step import rows
+from analysis.kernels.scores import ScoreGrid, refined_scores
 from otm.errors import InvalidParameter
 from otm.sequence import (
     DraftSelection,
     RefinedScores,
-    TableModel,
     expected_step,
-    outcomes,
     sequence_law,
 )
-from otm.sequence.block_verification import verify_block
-from otm.sequence.models import Context
-from tests.analysis.kernels.steps import completion, texts_differ
+from tests.analysis.kernels.drafted import GRIDS, Drafted
+from tests.analysis.kernels.steps import texts_differ
 from tests.sequence.toys import random_models, smooth_models
-
-
-class Drafted:
-    """Every K sequences of L tokens that a toy draft can draw, as a batch of their own.
-
-    Sequence k has nodes 1 + kL to (k + 1)L.
-    """
-
-    def __init__(self, draft: TableModel, target: TableModel, k: int, length: int) -> None:
-        self.draft, self.target, self.k, self.length = draft, target, k, length
-        one = list(itertools.product(range(draft.num_tokens), repeat=length))
-        chances = [self.chance(path) for path in one]
-        live = [i for i, chance in enumerate(chances) if chance > 0.0]
-        self.drafts = list(itertools.product([one[i] for i in live], repeat=k))
-        by = itertools.product([chances[i] for i in live], repeat=k)
-        self.mass = np.array([np.prod(chance) for chance in by])
-        paths = 1 + torch.arange(k * length).view(k, length)
-        self.paths = paths.expand(len(self.drafts), -1, -1)
-        tokens = [[-1, *itertools.chain(*paths)] for paths in self.drafts]
-        self.candidates = torch.tensor(tokens)
-        self.p, self.q = (
-            torch.tensor(
-                np.array(
-                    [
-                        [model.next(())]
-                        + [model.next(path[: i + 1]) for path in paths for i in range(length)]
-                        for paths in self.drafts
-                    ]
-                )
-            )
-            for model in (draft, target)
-        )
-
-    def chance(self, path: Context) -> float:
-        steps = (self.draft.next(path[:i])[token] for i, token in enumerate(path))
-        return float(np.prod(list(steps)))
-
-    def enumerated(self, grid: ScoreGrid) -> tuple[np.ndarray, float]:
-        """The law of the step's text, completed by the target, and the mean number of tokens, by
-        the winners' probabilities and the library's block verification on the winner's law.
-        """
-        found = Scored.of(self.candidates, self.paths, self.q, self.p, grid)
-        assert found.sound.all()
-        np.testing.assert_allclose(found.wins.sum(dim=1).numpy(), 1.0, atol=1e-12)
-        law, tokens = np.zeros((self.draft.num_tokens,) * (self.length + 1)), 0.0
-        for k in range(self.k):
-            way = torch.nn.functional.pad(self.paths[:, k, :-1], (1, 0))
-            chosen = torch.full((len(way), 1), k)
-            selected = found.selected(chosen, rows(self.q, way), rows(self.p, way), grid).numpy()
-            for b, paths in enumerate(self.drafts):
-                contexts = [paths[k][:i] for i in range(self.length + 1)]
-                mass = self.mass[b] * float(found.wins[b, k])
-                for text, share in outcomes(
-                    lambda randomness, contexts=contexts, rows=selected[b]: self.step(
-                        contexts, rows, randomness
-                    )
-                ):
-                    law[text] += mass * share * completion(self.target, text, self.length + 1)
-                    tokens += mass * share * len(text)
-        return law, tokens
-
-    def step(
-        self, contexts: list[Context], selected: np.ndarray, randomness: otm.sequence.Randomness
-    ) -> Context:
-        kept, after = verify_block(
-            contexts, lambda context: selected[len(context)], self.target.next, randomness
-        )
-        return (*contexts[kept], randomness.choose(after))
-
-
-GRIDS = {"usual": {}, "coarse": {"cells": 4, "octaves": 1, "per_octave": 1, "groups": 1}}
 
 
 @pytest.mark.parametrize("grid", GRIDS)

@@ -11,8 +11,6 @@ import pytest
 import torch
 from scipy import stats
 from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
     LogitsProcessorList,
     TemperatureLogitsWarper,
     TopPLogitsWarper,
@@ -23,8 +21,8 @@ from analysis.models.causal import CausalModel
 from otm import Problem, Processing, Race, WithoutReplacement, acceptance, from_logits
 from otm.errors import InvalidParameter, Unsupported
 from otm.sequence import NoiseTree, SharedNoise, generate
+from tests.analysis.kernels.tiny_llamas import PROMPT, V, llama, p_value
 
-V, PROMPT = 6, (1, 4)
 WARM = Processing(temperature=0.5, top_p=0.8)
 
 
@@ -34,29 +32,6 @@ def quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def llama(seed: int, *, layers: int = 1, like: Any = None, change: float = 0.0) -> Any:
-    """A model of its own laws, or one like another, its output weights changed."""
-    torch.manual_seed(seed)
-    shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
-    config = LlamaConfig(
-        vocab_size=V,
-        num_hidden_layers=layers,
-        initializer_range=0.6,
-        eos_token_id=None,  # drafts would stop at it, whatever generate is told
-        **shape,
-    )
-    model = LlamaForCausalLM(config).eval()
-    if like is not None:
-        model.load_state_dict(like.state_dict())
-        model.lm_head.weight.data += change * torch.randn_like(model.lm_head.weight)
-    model.generation_config.update(
-        num_assistant_tokens=4,
-        num_assistant_tokens_schedule="constant",
-        assistant_confidence_threshold=0.0,
-    )
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -126,17 +101,8 @@ def test_texts_have_the_law_that_transformers_own_warpers_make(target: Any) -> N
         a, b = text(target, 2, assistant_model=near, **shared_noise(seed, WARM))
         count[V * a + b] += 1
     assert not count[wanted == 0].any()
-    assert _p_value(count, wanted) > 1e-6
-    assert _p_value(count, hot) < 1e-6
-
-
-def _p_value(count: Any, law: Any) -> float:
-    """Return the p-value of Pearson's χ², cells of fewer than five expected counts in one."""
-    expected = law * count.sum()
-    small = expected < 5
-    cells = [np.append(one[~small], one[small].sum()) for one in (count, expected)]
-    kept = cells[1] > 0
-    return float(stats.chisquare(cells[0][kept], cells[1][kept]).pvalue)
+    assert p_value(count, wanted) > 1e-6
+    assert p_value(count, hot) < 1e-6
 
 
 def test_drafts_agree_as_often_as_the_race_says(target: Any) -> None:

@@ -11,8 +11,8 @@ import otm
 from analysis.kernels.scores import ScoreGrid
 from analysis.kernels.vertices import optimal_by_vertex
 from otm.sequence import DraftSelection, expected_step
+from tests.analysis.kernels.drafted import GRIDS, Drafted
 from tests.analysis.kernels.steps import texts_differ
-from tests.analysis.kernels.test_scores import GRIDS, Drafted
 from tests.sequence.toys import smooth_models
 
 
