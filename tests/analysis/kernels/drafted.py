@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -66,11 +67,7 @@ class Drafted:
             for b, paths in enumerate(self.drafts):
                 contexts = [paths[k][:i] for i in range(self.length + 1)]
                 mass = self.mass[b] * float(found.wins[b, k])
-                for text, share in outcomes(
-                    lambda randomness, contexts=contexts, rows=selected[b]: self.step(
-                        contexts, rows, randomness
-                    )
-                ):
+                for text, share in outcomes(functools.partial(self.step, contexts, selected[b])):
                     law[text] += mass * share * completion(self.target, text, self.length + 1)
                     tokens += mass * share * len(text)
         return law, tokens

@@ -15,13 +15,14 @@ V, PROMPT = 6, (1, 4)
 def llama(seed: int, *, layers: int = 1, like: Any = None, change: float = 0.0) -> Any:
     """A model of its own laws, or one like another, its output weights changed."""
     torch.manual_seed(seed)
-    shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
     config = LlamaConfig(
         vocab_size=V,
+        hidden_size=8,
+        intermediate_size=8,
+        num_attention_heads=2,
         num_hidden_layers=layers,
         initializer_range=0.6,
         eos_token_id=None,  # drafts would stop at it, whatever generate is told
-        **shape,
     )
     model = LlamaForCausalLM(config).eval()
     if like is not None:
