@@ -115,6 +115,8 @@ def page(text: str) -> str:
         text = with_section(text, name, table(record))
     by_temperature = nodes.records("", nodes.TEMPERATURES)
     text = with_section(text, "nodes", "\n\n".join(map(_titled, by_temperature.items())))
+    public = nodes.records("-smollm2", nodes.TEMPERATURES)
+    text = with_section(text, "public nodes", "\n\n".join(map(_titled, public.items())))
     blurred = nodes.records("_blur", nodes.BLURS)
     return with_section(text, "quality", quality_table(blurred)) if blurred else text
 

@@ -76,3 +76,18 @@ def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
     caption = text.partition("docs/images/nodes.png)")[2].partition("##")[0]
     assert nodes.NODES == 64 and "*Sixty-four tokens verified in one call" in caption
     assert re.findall(r"\d\.\d+", caption) == [likeliest, noise, refined]
+
+
+def test_what_is_said_of_the_public_pair_is_its_record_s() -> None:
+    (table,) = nodes.records("-smollm2", (1.0,))[1.0]["tables"]
+    means = {(row["name"], row["nodes"]): row["mean"] for row in table["rows"]}
+    (usual, noise), (few, both) = (
+        [f"{means[name, size]:.2f}" for name in ("likeliest tree", "tree on shared noise")]
+        for size in (nodes.NODES, 4)
+    )
+    said = f"at temperature 1: {usual} and {noise} at {nodes.NODES} nodes, {few} and {both} at 4."
+    assert said in (PAGE.parent / "howto" / "matching.md").read_text(encoding="utf-8")
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"(overlap {written(table['overlap'])}; it knows 8,192 of 49,152 tokens)" in text
+    assert f"less sure ({table['entropy']:.2f} nats)" in text
+    assert abs(means["refined scores", 16] - means["tree on shared noise", 16]) < 0.05
