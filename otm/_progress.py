@@ -70,7 +70,8 @@ def clock(what: str) -> Iterator[None]:
     running, handler = _Clock(what), signal.getsignal(signal.SIGINT)
     _clocks.append(running)
     running.start()
-    signal.signal(signal.SIGINT, _interrupt)
+    if interruptible():
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     finally:
@@ -79,6 +80,11 @@ def clock(what: str) -> Iterator[None]:
         running.join()
         running.clear()
         _clocks.remove(running)
+
+
+def interruptible() -> bool:
+    """Whether Ctrl-C is for this process: a shell has its jobs in the background ignore it."""
+    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def _interrupt(number: int, frame: object) -> None:

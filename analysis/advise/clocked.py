@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from otm._progress import interruptible
+
 from ..models.causal import CausalModel
 from ..statistics import Floats
 
@@ -33,7 +35,8 @@ def stoppable() -> Iterator[None]:
         os.write(2, _STOPPING)  # print may be what was interrupted
 
     _stopped.clear()
-    signal.signal(signal.SIGINT, stop)
+    if interruptible():
+        signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -305,6 +307,11 @@ def audit_process(folder: Path, named: str, **streams: Any) -> subprocess.Popen[
     )
 
 
+def said(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines that are not of the clock."""
+    return (line for line in stream if not re.match(rb" *\d+ s  ", line))
+
+
 @pytest.mark.parametrize(("named", "status"), [("otm:Maximal", 0), ("kernels:trusting", 1)])
 def test_a_reader_that_leaves_takes_nothing_from_the_verdict(
     named: str, status: int, tmp_path: Path
@@ -314,7 +321,7 @@ def test_a_reader_that_leaves_takes_nothing_from_the_verdict(
         assert done.stdout is not None
         assert done.stderr is not None
         done.stdout.close()
-        assert done.stderr.read() == b""
+        assert b"".join(said(done.stderr)) == b""
     assert done.returncode == status
 
 
@@ -325,7 +332,7 @@ def test_a_report_that_cannot_be_written_is_no_verdict(tmp_path: Path) -> None:
         audit_process(tmp_path, "kernels:trusting", stdout=full, stderr=subprocess.PIPE) as done,
     ):
         assert done.stderr is not None
-        assert done.stderr.read().startswith(
+        assert b"".join(said(done.stderr)).startswith(
             b"otm audit: the report cannot be written (No space left on device)"
         )
     assert done.returncode == 2

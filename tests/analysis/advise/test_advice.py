@@ -8,6 +8,7 @@ import math
 import signal
 import time
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -482,6 +483,15 @@ def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPa
     assert sorted(left_out, reverse=True) == left_out
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As in the foreground, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_the_first_interrupt_is_a_deadline_and_the_second_one_the_end(capfd) -> None:
     model = clocked.Clocked(types.SimpleNamespace(num_tokens=2, max_length=None))  # type: ignore[arg-type]
     with clocked.stoppable():

@@ -81,7 +81,7 @@ def test_rules_are_walked_with_two_vocabularies() -> None:
     reader.draft = SharedTokens(own, OWN, TARGET, 6)  # type: ignore[assignment]
     reader._ranking = reader.draft
     with np.errstate(divide="ignore", invalid="ignore"):
-        read = read_rules(reader, [[0], [1]], show=lambda text: None)
+        read = read_rules(reader, [[0], [1]])
     text = read.passages[0].text
     problem = otm.Problem(draft=text.draft, target=text.target, law=otm.IID(1))
     exact = np.asarray(otm.acceptance(otm.Maximal(), problem))[: sizes.num_tokens]

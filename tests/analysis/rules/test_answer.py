@@ -127,8 +127,7 @@ def test_a_record_of_written_texts_and_another_draft_beside() -> None:
     record = AcceptanceRecord(form="drawn", unit="server", parts=(part,), convention="", length=2)
     other = toy_reader(sizes, setting=Setting(FILTERED, FILTERED))
     other.draft = other.target  # it drafts what it verifies
-    show: list[str] = []
-    found = read_rules(reader, prompts, written=written, beside=other, show=show.append)
+    found = read_rules(reader, prompts, written=written, beside=other)
     assert len(found.walks) == 6 and found.survivals.clusters == 3
     told = attribute(found, record)
     own = place_of(found.rules, "match-argmax")
@@ -139,15 +138,15 @@ def test_a_record_of_written_texts_and_another_draft_beside() -> None:
     gain = found.gain_beside(block)
     assert gain is not None and gain.low > 0
     assert found.survivals.tokens(block).value + gain.value <= 3.0
-    same = read_rules(reader, prompts, written=written, beside=reader, show=show.append)
+    same = read_rules(reader, prompts, written=written, beside=reader)
     assert same.gain_beside(block).value == pytest.approx(0.0, abs=1e-12)  # type: ignore[union-attr]
     with pytest.raises(AnalysisError, match="must be of the texts; it has"):
-        attribute(read_rules(reader, prompts, written=written[:2], show=show.append), record)
+        attribute(read_rules(reader, prompts, written=written[:2]), record)
     with pytest.raises(AnalysisError, match="two texts or more"):
         predicted_given(found.walks[:1], [False] * len(found.rules))
     reader.target.processing = otm.Processing(top_k=1)
     with pytest.raises(AnalysisError, match="it never writes token"):
-        read_rules(reader, prompts, written=[[0, *range(12)]], show=show.append)
+        read_rules(reader, prompts, written=[[0, *range(12)]])
 
 
 def test_the_command_on_the_shipped_pair(
