@@ -642,7 +642,7 @@ def test_broken_variants_are_noticed(cls: type[Decoder]) -> None:
     models = [smooth_models(3, 3, seed) for seed in range(4)]
     for broken, control in broken_variants(cls):
         assert isinstance(broken, cls)
-        assert max(bias(broken, *pair, step=step_law) for pair in models) > 1e-3, broken
+        assert any(bias(broken, *pair, step=step_law) > 1e-3 for pair in models), broken
         assert max(bias(control, *pair, step=step_law) for pair in models) <= tolerance(control), (
             control
         )

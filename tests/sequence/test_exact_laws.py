@@ -66,7 +66,7 @@ TOLERANCE, QUADRATURE = 1e-12, 1e-10
 TREE = TreeShape([0, 0, 1, 1, 2])
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(toys())
 def test_every_decoder_by_every_account(toy: Toy) -> None:
     """Lossless; the deferred law is the enumerated one, vertex by vertex; the best step is not

@@ -11,7 +11,13 @@ _SECONDS = 5.0
 """Enough for every one; by default there are more."""
 
 
-@pytest.mark.parametrize("case", GAPS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=case.name, marks=[pytest.mark.long] if number % 2 else [])
+        for number, case in enumerate(GAPS)
+    ],
+)
 def test_a_fault_between_what_is_usually_tried_is_found(case: Case) -> None:
     # a counterexample is for the reader: the verdict stands without it
     found = audit.battery(case.candidate, shrink_for=0, seconds=_SECONDS)
