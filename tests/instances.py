@@ -61,7 +61,7 @@ def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
 
 
 def supported_pairs(counts: Sequence[int] = (1, 3)) -> list[Any]:
-    """Parameters (verifier, law) for every supported pair; the walks of families have two drafts."""
+    """Parameters (verifier, law) for every supported pair; the walks of families have two."""
     return [
         pytest.param(verifier, law, id=f"{label(verifier)}-{label(law)}")
         for verifier, law in itertools.product(verifiers(), laws(counts))
