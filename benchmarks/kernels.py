@@ -1,7 +1,7 @@
 """Verification in torch, batched, against the softmaxes of its rows and a pass of the target.
 
 One thread, processor time, float32, language-like logits; drafts drawn from p. Chains have 8
-drafts, K = L = 8 for refined scores, the tree is binary with 62. "softmax" is `torch.softmax` of
+drafts, K = L = 8 for sequences, the tree is binary with 62. "softmax" is `torch.softmax` of
 all rows that the step reads, target's and draft's. The target's pass is one of a model of
 SmolLM2-135M's shape with random weights, float32, over as many tokens as the step has nodes,
 without the context's share: what a step costs at least. Slopes are exponents of V, of requests and
@@ -19,9 +19,12 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from analysis.kernels.block_kseq import block_kseq
 from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.scores import ScoreGrid, refined_scores
+from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
+from analysis.kernels.vertices import optimal_by_vertex
 from benchmarks.timing import medians
 
 MODEL_VOCABULARY = 49_152
@@ -65,7 +68,7 @@ def operations(
             "ours": functools.partial(kernel, candidates, rows),
             "softmax": functools.partial(softmaxes, both),
         }
-        if num_tokens == MODEL_VOCABULARY and "scores" in name:
+        if num_tokens == MODEL_VOCABULARY and name in ("refined scores", "block K-SEQ"):
             functions["pass"] = functools.partial(forward, target_model(), candidates)
         times = medians(functions, seconds=seconds / 2, least=3, clock=time.process_time)
         yield {
@@ -89,11 +92,19 @@ def kernels(
     grid = ScoreGrid.of(k, "cpu")
     # level by level: the last level has no children
     paths = (1 + torch.arange(k * length).view(length, k)).T.expand(requests, -1, -1)
+    size, inner = 1 + k * length, 1 + k * (length - 1)
     yield (
         "refined scores",
-        1 + k * length,
-        1 + k * (length - 1),
+        size,
+        inner,
         lambda x, rows: refined_scores(x, paths, rows[0], rows[1], rows[2], rows[3], grid),
+    )
+    yield "block K-SEQ", size, inner, lambda x, rows: block_kseq(x, paths, *rows)
+    yield (
+        "optimal by vertex",
+        size,
+        inner,
+        lambda x, rows: optimal_by_vertex(x, paths, rows[0], rows[1], rows[2], rows[3], grid),
     )
     if (k, length) == (8, 8):
         place = torch.arange(63)
@@ -105,6 +116,7 @@ def kernels(
             31,
             lambda x, rows: recursive_rejection(x, child, sibling, *rows, depth=5),
         )
+        yield "traversal", 63, 31, lambda x, rows: traversal(x, child, sibling, *rows, depth=5)
 
 
 def softmaxes(logits: tuple[torch.Tensor, ...]) -> object:
