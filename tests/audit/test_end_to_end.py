@@ -92,7 +92,7 @@ def test_what_a_loop_does_not_take_is_left_out_and_named() -> None:
     assert "two rows of different lengths" in str(found.coverage)
 
 
-@pytest.mark.parametrize("gamma", [5, 10])
+@pytest.mark.parametrize("gamma", [5, pytest.param(10, marks=pytest.mark.long)])
 def test_long_steps_are_told_by_a_few_positions_at_a_time(gamma: int) -> None:
     """Right, or wrong in the last token only: 3^γ drafts are too many to branch on, windows of a
     few are not.

@@ -105,7 +105,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["audited_kernels:maximal"], 0, "lossless"),
+        (["audited_kernels:maximal", "--seconds", "2"], 0, "lossless"),
         (["audited_kernels:maximal", *PAIR], 0, "3/4"),
         (["audited_kernels:trusting"], 1, "### Minimal counterexample"),
         (["audited_kernels:slanted", *PAIR, "--mode", "exact"], 2, "undecided"),
@@ -113,7 +113,12 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["audited_kernels:one_token", *PAIR, "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:step", *PAIR], 0, "a step that drafts by itself"),
         (["audited_kernels:maximal", *PAIR, "--drafts", "1", "2"], 0, "1..2 drafts"),
-        (["audited_kernels:in_torch", "--drafts", "2"], 0, "by branching on draws"),
+        pytest.param(
+            ["audited_kernels:in_torch", "--drafts", "2"],
+            0,
+            "by branching on draws",
+            marks=pytest.mark.long,
+        ),
         (["audited_kernels:one_token", "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:trusting", "--mode", "sampled", *PAIR], 1, "evidence"),
         (

@@ -422,7 +422,7 @@ def test_names_from_the_run_are_shown_and_never_run(page: Any) -> None:
         page.execute_script(
             "return document.querySelectorAll('img, iframe, object, script').length"
         )
-        == 3
+        == 4
     )
     labels = page.execute_script(
         "return Array.from(document.querySelectorAll('#chart-acceptance "
