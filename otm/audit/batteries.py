@@ -402,8 +402,8 @@ class _Progress:
         guessed = ""
         if isinstance(self.candidate, FunctionCandidate) and self.candidate.found_out:
             guessed = (
-                f"Taken for {self.candidate.description}, {self.candidate.called} (--mode, or a "
-                "candidate of otm.audit, says otherwise)."
+                f"taken for {self.candidate.description}, {self.candidate.called}; --mode, or a "
+                "candidate of otm.audit, says otherwise"
             )
         return BatteryAudit(
             name=self.candidate.name,

@@ -104,7 +104,7 @@ class Coverage:
         ]
         tested = f"Tested: {', '.join(filter(None, what))}; {', '.join(by)}."
         untested = f"Not tested: {'; '.join(filter(None, beyond))}."
-        return "\n".join(filter(None, (tested, untested, self.taken_for)))
+        return f"{tested}\n{untested}"
 
 
 def coverage_of_problem(problem: Problem) -> Coverage:

@@ -29,8 +29,10 @@ _RULES = {
 }
 
 
-def as_json(audit: Audit) -> str:
+def as_json(audit: Audit, path: str = "") -> str:
     """Return verdict, coverage and figures as JSON; numbers that JSON lacks are null.
+
+    The path is what a test imports the callable by, where that is not the audit's name.
 
     >>> import otm
     >>> json.loads(as_json(otm.audit.outputs([0, 1] * 50, target=[0.5, 0.5])))["verdict"]
@@ -59,7 +61,7 @@ def as_json(audit: Audit) -> str:
             found["counterexample"] = {
                 "total_variation": _plain(audit.counterexample.severity),
                 "report": audit.counterexample.figures(),
-                "test": as_test(audit.counterexample, audit.name),
+                "test": as_test(audit.counterexample, path or audit.name),
             }
     return json.dumps(found, ensure_ascii=False, indent=2)
 

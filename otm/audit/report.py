@@ -125,7 +125,8 @@ class Audit(OneTable):
     def head(self) -> str:
         """Return the verdict, what it covers, and why it is not exact where that was tried."""
         reason = f"\nNot traced, since {self.reason.rstrip('.')}." if self.reason else ""
-        return f"## `{self.name}`: {self.headline}\n{self.coverage}{reason}"
+        guess = f" ({covered.taken_for})" if (covered := self.coverage).taken_for else ""
+        return f"## `{self.name}`: {self.headline}{guess}\n{covered}{reason}"
 
     def figures(self) -> str:
         """Return the report without its head."""

@@ -107,24 +107,23 @@ def run(options: argparse.Namespace) -> int:
     figures = result.summary() if isinstance(result, BatteryAudit) else result.figures()
     silent = "-" in (options.json, options.junit, options.sarif)
     arrived = [silent or print_report(f"{result.head()}\n\n{figures}", command="audit")]
-    failed = isinstance(result, BatteryAudit) and result.verdict not in PASSED
+    failed, path = isinstance(result, BatteryAudit) and result.verdict not in PASSED, result.name
     if isinstance(result, BatteryAudit) and failed and result.audits and not status:
         with clock("smallest counterexample"), printed.in_place_of_the_streams():
             try:
                 result = with_counterexample(result, scope)
             except KeyboardInterrupt:  # the verdict stands
                 status = INTERRUPTED
-        path = result.name
         if ":" not in path and isinstance(candidate, FunctionCandidate):  # it has a name of its own
             path = _find(options.callable)[1] + ".verify" * isinstance(candidate, LogitCandidate)
         example = f"\n{result.example()}{exports.test_to_keep(result, path)}"
         arrived.append(silent or print_report(example, command="audit"))
-    for path, written in (
-        (options.json, exports.as_json),
+    for place, written in (
+        (options.json, functools.partial(exports.as_json, path=path)),
         (options.junit, exports.as_junit),
         (options.sarif, functools.partial(exports.as_sarif, function=candidate)),
     ):
-        arrived.append(path is None or _write(path, written(result)))
+        arrived.append(place is None or _write(place, written(result)))
     if said := printed.getvalue().strip().splitlines():
         print(
             "otm audit: the callable printed something, which was left out; it begins with: "

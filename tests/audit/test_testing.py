@@ -26,7 +26,8 @@ def test_what_fails_brings_the_report_and_a_test_to_copy() -> None:
     with pytest.raises(AssertionError) as failed:
         audit.assert_lossless(one_uniform, laws=[otm.IID(2)])
     text = str(failed.value)
-    assert text.startswith("## `one_uniform`: not lossless\nTested: ")
+    assert text.startswith("## `one_uniform`: not lossless (taken for ")
+    assert text.splitlines()[1].startswith("Tested: ")
     assert "```python\nimport otm\nfrom tests.audit.callables import one_uniform\n" in text
 
 
