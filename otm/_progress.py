@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -67,24 +67,29 @@ def clock(what: str) -> Iterator[None]:
     Args:
         what: the first phase, said after a second if no other has come.
     """
-    running, handler = _Clock(what), signal.getsignal(signal.SIGINT)
+    running = _Clock(what)
     _clocks.append(running)
     running.start()
-    if interruptible():
-        signal.signal(signal.SIGINT, _interrupt)
     try:
-        yield
+        with on_interrupt(_interrupt):
+            yield
     finally:
-        signal.signal(signal.SIGINT, handler)
         running.ended.set()
         running.join()
         running.clear()
         _clocks.remove(running)
 
 
-def interruptible() -> bool:
-    """Whether Ctrl-C is for this process: a shell has its jobs in the background ignore it."""
-    return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+@contextlib.contextmanager
+def on_interrupt(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Have Ctrl-C call a handler in a block, unless it is ignored as in a shell's background."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _interrupt(number: int, frame: object) -> None:

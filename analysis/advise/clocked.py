@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from otm._progress import interruptible
+from otm._progress import on_interrupt
 
 from ..models.causal import CausalModel
 from ..statistics import Floats
@@ -35,12 +35,8 @@ def stoppable() -> Iterator[None]:
         os.write(2, _STOPPING)  # print may be what was interrupted
 
     _stopped.clear()
-    if interruptible():
-        signal.signal(signal.SIGINT, stop)
-    try:
+    with on_interrupt(stop):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def was_stopped() -> bool:
