@@ -74,6 +74,19 @@ class ClusterSums:
         )
 
 
+def clustered_error(influences: Floats) -> Floats:
+    """Return the standard error of a number from its clusters' influences `(C, …)`, NaN for one.
+
+    >>> import numpy as np
+    >>> float(clustered_error(np.array([0.5, -0.5])))
+    1.0
+    """
+    count = len(influences)
+    if count < 2:
+        return np.full(influences.shape[1:], np.nan)
+    return np.asarray(np.sqrt(count / (count - 1) * (influences**2).sum(axis=0)))
+
+
 def clustered_covariance(sums: Floats, counts: Floats) -> Floats:
     """Return the covariance of the means of `ratio_of_means`, `(columns, columns)`.
 
@@ -144,7 +157,7 @@ class Histograms:
         return np.asarray(counted / max(1, counted.sum()))
 
 
-class Tally:
+class CellCounts:
     """Counts on equal cells from zero up: what bins of about equally many values are cut from."""
 
     def __init__(self, *, width: float, cells: int) -> None:

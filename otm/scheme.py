@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 
-def parameter(default: Any, check: Callable[..., Any], **limits: Any) -> Any:
-    """Declare a field of a scheme with its default, and what checks a value that is given.
+def parameter(
+    check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **limits: Any
+) -> Any:
+    """Declare a field of a scheme: what checks a value that is given, and the default, if any.
 
     Args:
-        default: the default value.
         check: a function of (value, name=…, **limits) that returns the value or raises.
+        default: the default value; None as a default passes unchecked.
         limits: further arguments of the check.
     """
     return dataclasses.field(default=default, metadata={"check": check, "limits": limits})
@@ -37,11 +39,11 @@ class Scheme(abc.ABC):  # abstract by intent: a law, a verifier or a decoder
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if "check" in field.metadata:
-                value = field.metadata["check"](
-                    getattr(self, field.name), name=field.name, **field.metadata["limits"]
-                )
-                object.__setattr__(self, field.name, value)
+            given = getattr(self, field.name)
+            if "check" not in field.metadata or (given is None and field.default is None):
+                continue
+            value = field.metadata["check"](given, name=field.name, **field.metadata["limits"])
+            object.__setattr__(self, field.name, value)
 
     def __str__(self) -> str:
         shown = []

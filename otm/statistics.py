@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from otm import drawing
-from otm._arrays import Array, brief_repr
+from otm._arrays import Array, Floats, brief_repr
 from otm.tabular import OneTable, Table
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ __all__ = ["Certified", "Estimate"]
 
 def __dir__() -> list[str]:
     return __all__
-
-
-Floats = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -128,10 +128,10 @@ def interpret_kernels() -> None:
     numba: Any = importlib.import_module("numba")
     compiling: Any = importlib.import_module("otm._numba")
     numba.njit = compiling.compile_once = lambda *_, **__: lambda function: function
-    engine: Any = importlib.import_module("otm.overlap.engine")
+    engine: Any = importlib.import_module("otm.overlap.walk")
     engine.bits = lambda x: np.float64(x).view(np.int64)
     engine.number = lambda x: np.int64(x).view(np.float64)
-    for name in ("overlap.engine", "table.compiled.first_pass", "table.compiled.second_pass"):
+    for name in ("overlap.walk", "table.compiled.first_pass", "table.compiled.second_pass"):
         kernels: Any = importlib.import_module(f"otm.{name}")
         kernels.math = np  # log1p(−1) is −∞ in compiled code, an error in Python's
     table: Any = importlib.import_module("otm.table.table")

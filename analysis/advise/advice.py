@@ -17,7 +17,7 @@ from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
-from .clocked import Clocked, OutOfTime, seconds_left
+from .clocked import Clocked, DeadlinePassed, seconds_left
 from .costs import Clock, StepModel
 from .families import FAMILIES, SCALE_TEXTS, Family, Limits, Plan, Reading
 from .sampled_texts import SampledText, sample_text
@@ -169,7 +169,7 @@ class _Measurement:
         began, share, looks = time.perf_counter(), self.asked.quick, 0
         while True:
             looks += 1
-            with contextlib.suppress(OutOfTime):
+            with contextlib.suppress(DeadlinePassed):
                 self._read(share * 0.5, looks)
             self._limit(self.until)
             advice = self._look(share * 0.5, looks)
@@ -231,7 +231,7 @@ class _Measurement:
             for family in FAMILIES[1:]:
                 self.draft.check()  # some laws ask no model for anything, and take long
                 laws[family] = family.law(reading)
-        except OutOfTime:
+        except DeadlinePassed:
             if len(self.known) > 1:
                 self.known.pop()
                 raise
@@ -273,7 +273,7 @@ class _Measurement:
 
     def _time(self, decoders: Sequence[Decoder], seconds: float, look: int, *, least: int) -> None:
         deadline, rounds = time.perf_counter() + seconds, 0
-        with contextlib.suppress(OutOfTime):
+        with contextlib.suppress(DeadlinePassed):
             while rounds < least or time.perf_counter() < deadline:
                 told(f"look {look}: costs", f"{len(decoders)} ways, round {rounds + 1}")
                 self.clock.round(decoders)
@@ -309,11 +309,10 @@ class _Measurement:
                 plans[index],
                 float(tokens.mean[index]),
                 (draft, target, rest),
-                speedup(speeds[index], influence, tokens, clock_error=error, critical=critical),
+                speedup(speeds[index], influence, clock_error=error, critical=critical),
                 speedup(
                     speeds[index] / speeds[chain],
                     influence - tokens.influence[:, chain],
-                    tokens,
                     clock_error=float(both),
                     critical=critical,
                 ),

@@ -20,7 +20,7 @@ _STOPPING = b"\nstopping: what is known is said in a moment; Ctrl-C again ends a
 _stopped = threading.Event()
 
 
-class OutOfTime(Exception):
+class DeadlinePassed(Exception):
     """The time for measuring is over."""
 
 
@@ -53,7 +53,7 @@ class Clocked:
     """A language model that counts its calls and contexts and adds up how long its answers take.
 
     Attributes:
-        until: after this time of `time.monotonic` a call raises `OutOfTime`.
+        until: after this time of `time.monotonic` a call raises `DeadlinePassed`.
     """
 
     def __init__(self, model: CausalModel) -> None:
@@ -77,9 +77,9 @@ class Clocked:
         return answer
 
     def check(self) -> None:
-        """Raise `OutOfTime` if the time is over."""
+        """Raise `DeadlinePassed` if the time is over."""
         if seconds_left(self.until) <= 0.0:
-            raise OutOfTime
+            raise DeadlinePassed
 
     def forget(self) -> None:
         """Let the model forget what it has read."""

@@ -27,7 +27,7 @@ from ..models.prompts import encoded_prompts
 from ..models.source import PairSource, load_source
 from ..provenance import environment, loads, model_identity, revision
 from .advice import Advice, AdviceSettings, Row, advise
-from .clocked import OutOfTime, seconds_left, stoppable, was_stopped
+from .clocked import DeadlinePassed, seconds_left, stoppable, was_stopped
 from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
 from .losses import DraftLosses, measure_losses
 from .screen import screen, trial_table
@@ -144,9 +144,9 @@ def _measured(
     def tick() -> None:
         told("passes by context")
         if seconds_left(passing) <= 0.0:
-            raise OutOfTime
+            raise DeadlinePassed
 
-    with contextlib.suppress(OutOfTime):
+    with contextlib.suppress(DeadlinePassed):
         tick()
         passes = measure_passes(
             *models,

@@ -27,13 +27,13 @@ F_y)/(1 − p))^{m−j}: a polynomial on every piece.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
 import otm
+from otm._arrays import unit_quadrature
 from otm.drafts import IID
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
@@ -344,7 +344,7 @@ def _selected(rule: OptimalRule, y: int, m: int) -> Floats:
     scores, built = rule.scores, rule.built
     ends = np.append(0.0, 1.0 - scores.gap[np.argsort(-scores.gap, kind="stable")])
     score = _distribution(scores, float(rule.level[y]))
-    share, weights = _quadrature((m + 1) // 2)
+    share, weights = unit_quadrature((m + 1) // 2)
 
     def along(values: Floats) -> tuple[Floats, Floats]:
         rise = np.diff(values)
@@ -384,13 +384,6 @@ def _distribution(scores: Scores, level: float) -> Floats:
     pair = np.unique(np.minimum([int(atom[0]), int(atom[0]) + 1], scores.num_atoms))
     table = scores.distributions(pair)
     return np.asarray((1.0 - theta[0]) * table[0] + theta[0] * table[-1])
-
-
-@functools.cache
-def _quadrature(count: int) -> tuple[Floats, Floats]:
-    """Return places and weights on [0, 1]."""
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return 0.5 + 0.5 * nodes, 0.5 * weights
 
 
 def _empty(number: int, most: int) -> tuple[Floats, Floats]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from otm.statistics import Estimate, t_quantile
 
-from ..statistics import Floats
+from ..statistics import Floats, clustered_error
 from .families import Plan
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]
@@ -76,21 +76,12 @@ class Tokens:
         """C."""
         return len(self.influence)
 
-    def errors(self, influence: Floats) -> Floats:
-        """Return the standard error of sums of influences `(C, …)`."""
-        count = self.clusters
-        return (
-            np.sqrt((influence**2).sum(axis=0) * count / (count - 1))
-            if count > 1
-            else np.full(influence.shape[1:], np.nan)
-        )
-
     def critical(self, *, error: float, seed: int) -> float:
         """Return what the largest |t| of the plans exceeds at this rate; NaN for one prompt."""
         if self.clusters < 2:
             return float("nan")
         rng, freedom = np.random.default_rng(seed), self.clusters - 1
-        scale = self.errors(self.influence)
+        scale = clustered_error(self.influence)
         shapes = np.divide(
             self.influence, scale, out=np.zeros_like(self.influence), where=scale > 0
         )
@@ -104,19 +95,16 @@ class Tokens:
         return float(max(np.quantile(largest, 1.0 - error), t_quantile(self.clusters, 1.0 - error)))
 
 
-def speedup(
-    ratio: float, influence: Floats, tokens: Tokens, *, clock_error: float, critical: float
-) -> Estimate:
+def speedup(ratio: float, influence: Floats, *, clock_error: float, critical: float) -> Estimate:
     """Return a speed-up with its interval.
 
     Args:
         ratio: its value.
         influence: `(C,)`, of its logarithm.
-        tokens: what the influences come from.
         clock_error: the standard error of the logarithm of the times.
         critical: standard errors on each side.
     """
-    half = critical * float(np.hypot(tokens.errors(influence), clock_error))
+    half = critical * float(np.hypot(clustered_error(influence), clock_error))
     return Estimate(ratio, ratio * float(np.exp(-half)), ratio * float(np.exp(half)))
 
 

@@ -36,7 +36,7 @@ from ..models.names import SIDES, model_places
 from ..models.pair import Pair, to_numpy
 from ..models.source import PairSource, load_source
 from ..provenance import environment, published_origin, require_quiet, weights_digest
-from ..statistics import Floats, limits
+from ..statistics import Floats, clustered_error, limits
 from .text_laws import laws_along
 
 PROMPT_TOKENS = 32
@@ -231,9 +231,9 @@ def table2(laboratory: Laboratory) -> dict[str, Any]:
 
 def _walks(
     texts: Iterable[tuple[int, int, dict[str, Any]]], kind: str
-) -> dict[tuple[int, int], Tally]:
+) -> dict[tuple[int, int], PromptSums]:
     """Return expected tokens and steps by (K, L)."""
-    found = {(count, length): Tally() for count in TABLE2_DRAFTS for length in TABLE2_LENGTHS}
+    found = {(count, length): PromptSums() for count in TABLE2_DRAFTS for length in TABLE2_LENGTHS}
     for prompt, _, laws in texts:
         for (count, length), tally in found.items():
             tally.add(
@@ -243,7 +243,7 @@ def _walks(
     return found
 
 
-class Tally:
+class PromptSums:
     """Expected tokens and steps by prompt, and what else is summed over steps."""
 
     def __init__(self) -> None:
@@ -269,7 +269,9 @@ class Tally:
         return limits(tokens) | {"num_prompts": len(self.sums), "num_texts": self.texts}
 
 
-def relative_row(one: Tally, same: Tally, everything: Tally, *, most: int) -> dict[str, Any]:
+def relative_row(
+    one: PromptSums, same: PromptSums, everything: PromptSums, *, most: int
+) -> dict[str, Any]:
     """Return tokens per step of a decoder that walked along some texts only.
 
     What another did there and along all texts sharpens it.
@@ -291,10 +293,7 @@ def relative_row(one: Tally, same: Tally, everything: Tally, *, most: int) -> di
     mean = float(means[0] * means[2] / means[1])
     relative = influences[0] - influences[1] + influences[2]
     count = len(relative)
-    reach = np.nan
-    if count > 1:
-        error = mean * float(np.sqrt(count / (count - 1) * (relative**2).sum()))
-        reach = error * float(t_quantile(count))
+    reach = mean * float(clustered_error(relative)) * float(t_quantile(count))
     tokens = Estimate(mean, mean - reach, mean + reach).clipped(1.0, most)
     return limits(tokens) | {"num_prompts": count, "num_texts": one.texts}
 
@@ -361,8 +360,8 @@ def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
     return vector
 
 
-def _gains(rows: Sequence[tuple[int, RankLaw]], shape: TreeShape) -> Tally:
-    tally = Tally()
+def _gains(rows: Sequence[tuple[int, RankLaw]], shape: TreeShape) -> PromptSums:
+    tally = PromptSums()
     for start in range(0, len(rows), _AT_ONCE):
         prompts, laws = zip(*rows[start : start + _AT_ONCE], strict=True)
         for prompt, sums in zip(

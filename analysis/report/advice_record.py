@@ -54,7 +54,7 @@ class AdviceRecord:
     def setting(self, run: Run, found: Aggregates) -> int | None:
         """Return which of the run's settings it was measured at, None if at another one."""
         draft = {f"draft_{name}": value for name, value in self.processing["draft"].items()}
-        return run.setting_of(self.processing["target"] | draft, found.first_pass.settings)
+        return run.setting_of(self.processing["target"] | draft, found.strata.settings)
 
 
 def read_advice(path: Path) -> AdviceRecord:

@@ -13,10 +13,10 @@ from otm.statistics import Estimate, ratio_of_means
 from ..errors import AnalysisError
 from ..statistics import (
     MOST_CLUSTERS,
+    CellCounts,
     ClusterSums,
     Floats,
     Histograms,
-    Tally,
     clustered_covariance,
 )
 from .reading import Run
@@ -51,7 +51,7 @@ class Aggregates:
     """Everything that the report shows, by setting, columns in the order of `run.schemes`.
 
     Attributes:
-        first_pass: what was measured.
+        strata: what was measured.
         num_clusters: how many clusters of prompts the intervals rest on.
         lower, upper: means of the schemes' lower and upper columns; the same unless the run holds
             intervals.
@@ -68,7 +68,7 @@ class Aggregates:
             they are too many.
     """
 
-    first_pass: FirstPass
+    strata: Strata
     num_clusters: int
     lower: tuple[Estimate, ...]
     upper: tuple[Estimate, ...]
@@ -93,7 +93,7 @@ def aggregate(run: Run) -> Aggregates:
     Raises:
         AnalysisError: if the run has so many columns and settings that the tables would not fit.
     """
-    found = first_pass(run)
+    found = strata_of(run)
     columns = _Columns(run)
     clusters = _num_clusters(found, columns)
     tables = _Tables(run, found, columns, clusters)
@@ -132,7 +132,7 @@ class _Columns:
 class _Tables:
     """The running sums of the second pass."""
 
-    def __init__(self, run: Run, found: FirstPass, columns: _Columns, clusters: int) -> None:
+    def __init__(self, run: Run, found: Strata, columns: _Columns, clusters: int) -> None:
         self.run, self.found, self.columns, self.clusters = run, found, columns, clusters
         # the last column is the binned quantity itself
         settings, wide = (
@@ -208,7 +208,7 @@ class _Tables:
         gaps = [ratio_of_means(*self.gaps.tables([s])) for s in settings]
         rows = np.maximum(1, np.array(self.found.rows))[:, None]
         return Aggregates(
-            first_pass=self.found,
+            strata=self.found,
             num_clusters=min(self.clusters, self.found.num_prompts),
             lower=tuple(lower for lower, _ in both),
             upper=tuple(upper for _, upper in both),
@@ -272,7 +272,7 @@ def _hardest_first(totals: dict[int, list[float]]) -> tuple[NDArray[np.int64], F
     return numbers[order], means[order]
 
 
-def _num_clusters(found: FirstPass, columns: _Columns) -> int:
+def _num_clusters(found: Strata, columns: _Columns) -> int:
     """Return how many clusters fit into memory; all prompts their own if possible."""
     settings, wide = len(found.settings), len(columns.schemes) + 1
     fixed = 8 * settings * columns.num_schemes * Histograms.BINS
@@ -311,12 +311,12 @@ BINS = 10
 _MOST_SETTINGS = 200
 _MOST_PROMPTS = 10_000_000
 
-Setting = tuple[float, ...]
+SettingValues = tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FirstPass:
-    """What the first pass found.
+class Strata:
+    """What one pass over the small columns finds.
 
     Attributes:
         settings: the distinct sampling settings, ascending; one value per setting column.
@@ -327,7 +327,7 @@ class FirstPass:
         entropy_edges, position_edges: inner edges of the bins of each setting.
     """
 
-    settings: tuple[Setting, ...]
+    settings: tuple[SettingValues, ...]
     rows: tuple[int, ...]
     num_prompts: int
     rank: NDArray[np.int32]
@@ -335,7 +335,7 @@ class FirstPass:
     position_edges: tuple[Floats, ...]
 
 
-def first_pass(run: Run) -> FirstPass:
+def strata_of(run: Run) -> Strata:
     """Read the small columns once: settings, prompts, and edges of bins of equal counts."""
     entropy = run.statistic(ENTROPY)
     wanted = [
@@ -345,7 +345,7 @@ def first_pass(run: Run) -> FirstPass:
         *({entropy.lower, entropy.upper} if entropy else ()),
     ]
     seen = np.zeros(0, dtype=bool)
-    tallies: dict[Setting, tuple[Tally, Tally]] = {}
+    tallies: dict[SettingValues, tuple[CellCounts, CellCounts]] = {}
     for batch in run.batches(wanted):
         seen = _mark(seen, batch["prompt"])
         keys, where = setting_keys(run, batch)
@@ -356,14 +356,14 @@ def first_pass(run: Run) -> FirstPass:
                     "time."
                 )
             chosen = tallies.setdefault(
-                key, (Tally(width=0.01, cells=3_000), Tally(width=1.0, cells=1 << 14))
+                key, (CellCounts(width=0.01, cells=3_000), CellCounts(width=1.0, cells=1 << 14))
             )
             rows = where == i
             chosen[1].add(batch["position"][rows].astype(np.float64))
             if entropy:
                 chosen[0].add(middle_of(batch[entropy.lower][rows], batch[entropy.upper][rows]))
     settings = tuple(sorted(tallies))
-    return FirstPass(
+    return Strata(
         settings=settings,
         rows=tuple(int(tallies[key][1].counts.sum()) for key in settings),
         num_prompts=int(seen.sum()),
@@ -373,14 +373,14 @@ def first_pass(run: Run) -> FirstPass:
     )
 
 
-def first_setting(settings: tuple[Setting, ...]) -> int:
+def first_setting(settings: tuple[SettingValues, ...]) -> int:
     """Return the setting that is shown first: the one nearest to plain sampling, all ones."""
     return min(range(len(settings)), key=lambda i: sum(abs(value - 1.0) for value in settings[i]))
 
 
 def setting_keys(
     run: Run, batch: dict[str, NDArray[Any]]
-) -> tuple[list[Setting], NDArray[np.int64]]:
+) -> tuple[list[SettingValues], NDArray[np.int64]]:
     """Return the distinct settings of a batch, and which each row has."""
     table = np.column_stack([batch[name] for name in run.setting_columns])
     if not np.isfinite(table).all():

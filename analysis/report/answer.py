@@ -70,7 +70,7 @@ def answer_run(
     """
     quantile = float(t_quantile(found.num_clusters))
     plans = tuple(
-        plans_of(run, found, setting, quantile) for setting in range(len(found.first_pass.settings))
+        plans_of(run, found, setting, quantile) for setting in range(len(found.strata.settings))
     )
     costs = latency or (advice.costs if advice else None)
     budget = MOST_NODES if costs is None else costs.most_nodes
@@ -89,7 +89,7 @@ def answer_run(
         plans,
         costs,
         tuple(cards),
-        first_setting(found.first_pass.settings) if own is None else own,
+        first_setting(found.strata.settings) if own is None else own,
         own,
         tuple(warnings),
     )

@@ -80,7 +80,7 @@ class DecodeRun:
             )
         decoded, measured = (
             max((row.prompts for row in self.rows), default=0),
-            found.first_pass.num_prompts,
+            found.strata.num_prompts,
         )
         if decoded < measured:
             told.append(
@@ -91,7 +91,7 @@ class DecodeRun:
 
     def setting(self, run: Run, found: Aggregates) -> int | None:
         """Return which of the measured run's settings was decoded at, None if another one."""
-        return run.setting_of(self.settings, found.first_pass.settings)
+        return run.setting_of(self.settings, found.strata.settings)
 
 
 def read_decode(path: Path) -> DecodeRun:

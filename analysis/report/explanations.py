@@ -149,7 +149,7 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
 
 def interval_words(run: Run, found: Aggregates) -> str:
     """Return how acceptance was computed in this run, and what the bands of the charts mean."""
-    if found.first_pass.num_prompts < 2:
+    if found.strata.num_prompts < 2:
         words = "All positions come from one prompt, so no interval over prompts can be given."
     else:
         words = "" if run.is_interval else "Bands are 95 % intervals over prompts."
@@ -169,9 +169,7 @@ def band_words(run: Run, found: Aggregates) -> str:
     """Return what lines and bands are in the charts of a run of intervals, nothing otherwise."""
     if not run.is_interval:
         return ""
-    widened = (
-        "" if found.first_pass.num_prompts < 2 else ", widened by the 95 % interval over prompts"
-    )
+    widened = "" if found.strata.num_prompts < 2 else ", widened by the 95 % interval over prompts"
     return f"Line: certified lower end. Band: from there to the certified upper end{widened}."
 
 
@@ -189,7 +187,7 @@ def method(run: Run, found: Aggregates) -> list[str]:
     noted = f"{note.rstrip('.')}." if isinstance(note, str) and note else ""
     positions = _POSITIONS.get(str(run.section("settings").get("positions", "")), noted)
     lines = [f"Positions: {positions}" if positions else ""]
-    prompts = found.first_pass.num_prompts
+    prompts = found.strata.num_prompts
     if prompts > 1:
         shared = (
             ""
@@ -232,7 +230,7 @@ def warnings(run: Run, found: Aggregates) -> list[str]:
             "are for the prompts measured "
             "so far."
         )
-    prompts = found.first_pass.num_prompts
+    prompts = found.strata.num_prompts
     if 1 < prompts < 20:
         told.append(f"Only {prompts} prompts: intervals over so few clusters are rough.")
     if run.unchecked:

@@ -98,7 +98,7 @@ def best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, .
         return ""
     column = _column(run, wanted[0], k)
     groups: dict[tuple[float, ...], list[tuple[float, float]]] = {}
-    for s, values in enumerate(found.first_pass.settings):
+    for s, values in enumerate(found.strata.settings):
         rest = values[:place] + values[place + 1 :]
         groups.setdefault(rest, []).append((float(found.lower[s].value[column]), values[place]))
     names = [name for name in run.setting_columns if name != "draft_temperature"]

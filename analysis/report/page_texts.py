@@ -104,7 +104,7 @@ def _flatten(rows: list[tuple[str, str]], name: str, value: Any) -> None:
 
 
 def _intro(run: Run, found: Aggregates) -> str:
-    settings, prompts = len(found.first_pass.settings), found.first_pass.num_prompts
+    settings, prompts = len(found.strata.settings), found.strata.num_prompts
     vocabulary = run.section("provenance").get("num_tokens")
     size = f", vocabulary of {vocabulary:,} tokens" if isinstance(vocabulary, int) else ""
     return (
@@ -196,7 +196,7 @@ def _table(
             [printable(scheme.label), *(_cell(run, found, setting, place.get(k)) for k in ks)]
         )
     return {
-        "rows": f"{found.first_pass.rows[setting]:,}",
+        "rows": f"{found.strata.rows[setting]:,}",
         "cells": cells,
         "statistics": _statistics(run, found, setting),
     }

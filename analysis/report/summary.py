@@ -111,7 +111,7 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
     """Return what the page's script draws of the measurements, as JSON values."""
     schemes = schemes_of(run)
     scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
-    settings = range(len(found.first_pass.settings))
+    settings = range(len(found.strata.settings))
     return {
         "settings": setting_labels(run, found),
         "schemes": [
@@ -136,7 +136,7 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
 def setting_labels(run: Run, found: Aggregates) -> list[str]:
     """Return the sampling settings in words."""
     values = (
-        dict(zip(run.setting_columns, values, strict=True)) for values in found.first_pass.settings
+        dict(zip(run.setting_columns, values, strict=True)) for values in found.strata.settings
     )
     return [printable(setting_label(each, run)) for each in values]
 
@@ -146,7 +146,7 @@ def varied(run: Run, found: Aggregates) -> list[str]:
     return [
         name
         for i, name in enumerate(run.setting_columns)
-        if len({values[i] for values in found.first_pass.settings}) > 1
+        if len({values[i] for values in found.strata.settings}) > 1
     ]
 
 

@@ -79,7 +79,7 @@ def check_shards(run: Path, manifest: Manifest) -> int:
     return unchecked
 
 
-def check_logits(run: Path, manifest: Manifest) -> None:
+def check_kept_logits(run: Path, manifest: Manifest) -> None:
     """Check the content and the place of the logits that a run keeps, and their list.
 
     Raises:

@@ -20,7 +20,7 @@ from ..files import (
     write_json,
 )
 from ..provenance import INCIDENTAL
-from .identity import check_logits, check_shards, identities, join_logits
+from .identity import check_kept_logits, check_shards, identities, join_logits
 from .manifest import Manifest, compare_manifests, read_manifest
 from .shards import exclusive, finished_shards, logits_path, read_shard, shard_path
 from .trees import write_trees
@@ -78,7 +78,7 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
             )
     for run, manifest in zip(parts, manifests, strict=True):
         check_shards(run, manifest)
-        check_logits(run, manifest)
+        check_kept_logits(run, manifest)
     owners = _owners(parts)
     with exclusive(make_folder(out)):
         merged = _copy(parts, manifests, owners, out)

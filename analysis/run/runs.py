@@ -35,7 +35,7 @@ from ..models.prompts import Digest, PromptSource, in_shards, prompts
 from ..models.source import PairSource, describe_source, load_source
 from ..provenance import differences, environment, file_digest
 from .checks import NOTHING_CHECKED, Checked
-from .identity import check_logits, check_shards, join_logits, run_identity
+from .identity import check_kept_logits, check_shards, join_logits, run_identity
 from .manifest import Manifest, as_intervals, manifest_of, read_manifest, write_or_check_manifest
 from .measure import (
     ShardResult,
@@ -230,7 +230,7 @@ def _checked(out: Path) -> int:
         return 0
     manifest = read_manifest(out)
     unchecked = check_shards(out, manifest)
-    check_logits(out, manifest)
+    check_kept_logits(out, manifest)
     return unchecked
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from otm.audit import generation_audit
+from otm.audit import generations
 from otm.audit.blocks import BlockBatchCandidate, BlockCandidate
 from otm.audit.candidate import (
     SMALL_DRAFT,
@@ -23,11 +23,11 @@ from otm.audit.candidate import (
     FunctionCandidate,
     answers_blocks,
 )
-from otm.audit.generation_audit import GenerationCandidate
+from otm.audit.generations import GenerationCandidate
 from otm.audit.logits import LogitCandidate
 from otm.audit.one_token import BatchCandidate, TokenCandidate, VerifierCandidate
-from otm.audit.step_audit import StepCandidate
-from otm.audit.tree_audit import DraftedTree, TreeCandidate
+from otm.audit.steps import StepCandidate
+from otm.audit.trees import DraftedTree, TreeCandidate
 from otm.drafts import IID
 from otm.errors import InvalidParameter
 from otm.problem import Problem
@@ -184,9 +184,7 @@ def reads_a_request(function: Callable[..., Any]) -> bool:
         end=None,
         rng=np.random.default_rng(0),
     )
-    return _watched(
-        _WatchedRequest, function, generation_audit.DRAFT, generation_audit.TARGET, request
-    )
+    return _watched(_WatchedRequest, function, generations.DRAFT, generations.TARGET, request)
 
 
 class _Watched:
@@ -206,7 +204,7 @@ class _WatchedTree(_Watched, DraftedTree):
     """A drafted tree that notes whether it is read."""
 
 
-class _WatchedRequest(_Watched, generation_audit.Request):
+class _WatchedRequest(_Watched, generations.Request):
     """A request that notes whether it is read as one, and a generator in all else."""
 
     def __getattr__(self, name: str) -> Any:

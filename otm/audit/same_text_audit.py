@@ -37,9 +37,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otm import drawing
+from otm._arrays import Floats
 from otm.audit.budget import USUAL, Errors, check_errors
 from otm.audit.coverage import Coverage
 from otm.audit.report import SingleAudit, Verdict, facts, listing
@@ -65,7 +65,6 @@ _LONGEST_SHIFT, _ALIGNED = 8, 8
 
 _Top = dict[Token, float]
 _Pair = tuple[LoggedText, LoggedText]
-_Floats = NDArray[np.float64]
 
 
 class Place(NamedTuple):
@@ -111,7 +110,7 @@ class SameTextAudit(SingleAudit):
 
     texts: int
     tokens: int
-    changes: _Floats
+    changes: Floats
     limit: float | None
     tolerance: float | None
     safe: int

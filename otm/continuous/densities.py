@@ -19,16 +19,13 @@ import dataclasses
 from typing import NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from otm._arrays import quiet
+from otm._arrays import Floats, quiet
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_instance, host_pmf, plain_reals
 from otm.problem import Problem
-
-Vector = NDArray[np.float64]
 
 _FAR = 38.0  # deviations beyond which a Gaussian has no mass that a float holds
 _BENT = 4.0  # points at sinh of equal distances up to it: denser in the middle by cosh of it
@@ -38,15 +35,15 @@ class Density(abc.ABC):
     """A law on a line, as far as cells need it."""
 
     @abc.abstractmethod
-    def points(self, count: int) -> Vector:
+    def points(self, count: int) -> Floats:
         """Return some `count` ascending points where this law would like the line to be cut."""
 
     @abc.abstractmethod
-    def masses(self, edges: Vector) -> Vector:
+    def masses(self, edges: Floats) -> Floats:
         """Return the masses of the n + 1 cells that n ascending points cut the line into."""
 
     @abc.abstractmethod
-    def bounds(self, edges: Vector) -> tuple[Vector, Vector]:
+    def bounds(self, edges: Floats) -> tuple[Floats, Floats]:
         """Return numbers between which the density lies in each cell, `(n + 1,)` both."""
 
 
@@ -68,9 +65,9 @@ class GaussianMixture(Density):
     [0.574941, 0.425059]
     """
 
-    weights: Vector
-    means: Vector
-    scales: Vector
+    weights: Floats
+    means: Floats
+    scales: Floats
 
     def __post_init__(self) -> None:
         weights = host_pmf(self.weights, name="weights")
@@ -90,19 +87,19 @@ class GaussianMixture(Density):
         for name, value in (("weights", weights), ("means", means), ("scales", scales)):
             object.__setattr__(self, name, value)
 
-    def points(self, count: int) -> Vector:
+    def points(self, count: int) -> Floats:
         """Return points around every component, denser in its middle."""
         each = np.sinh(np.linspace(-_BENT, _BENT, max(2, count // len(self.means))))
         return np.unique(self.means[:, None] + self.scales[:, None] * (_FAR / each[-1] * each))
 
-    def masses(self, edges: Vector) -> Vector:
+    def masses(self, edges: Floats) -> Floats:
         """Return differences of Φ, from the nearer end."""
         low, high = self._ends(edges)
         upper = low + high > 0
         each = ndtr(np.where(upper, -low, high)) - ndtr(np.where(upper, -high, low))
         return np.asarray(self.weights @ each)
 
-    def bounds(self, edges: Vector) -> tuple[Vector, Vector]:
+    def bounds(self, edges: Floats) -> tuple[Floats, Floats]:
         """Return sums of the components' least and largest values, at ends of cells or means."""
         low, high = self._ends(edges)
         nearest, farthest = np.clip(0.0, low, high), np.maximum(abs(low), abs(high))
@@ -110,7 +107,7 @@ class GaussianMixture(Density):
         least, most = (peaks @ np.exp(-0.5 * z**2) for z in (farthest, nearest))
         return least, most
 
-    def _ends(self, edges: Vector) -> tuple[Vector, Vector]:
+    def _ends(self, edges: Floats) -> tuple[Floats, Floats]:
         """Return the ends of each cell in each component's deviations, `(m, n + 1)`."""
         ends = np.concatenate([[-np.inf], np.asarray(edges, dtype=np.float64), [np.inf]])
         z = (ends - self.means[:, None]) / self.scales[:, None]

@@ -21,13 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from otm._arrays import Array, quiet
+from otm._arrays import Array, Floats, quiet, unit_quadrature
 from otm.errors import InvalidParameter
 from otm.overlap.curve import Containment, Curve, Piece
 from otm.overlap.lumped_row import Steps
 from otm.pmf import plain_reals
-
-Vector = NDArray[np.float64]
 
 _FARTHEST = 37.0  # Φ(−37) = 6e-300: ratios of masses stay finite
 _MOST_SHIFT = 1e100
@@ -38,8 +36,6 @@ _FIRST_STEPS = 256
 _PARTS = 16
 _ONE_RATIO = 2.0**-26
 """Relative width of ratios below which a step counts as one: what it hides is the square of it."""
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 
 def ratio(x: Array, shift: Array | float) -> Array:
@@ -159,7 +155,7 @@ class GaussianSteps(Steps):
     """
 
     shift: float
-    edges: Vector
+    edges: Floats
 
     @classmethod
     def of(cls, shift: float, size: Containment) -> Self:
@@ -169,14 +165,15 @@ class GaussianSteps(Steps):
         return cls._between(shift, np.linspace(top, -_FARTHEST, _FIRST_STEPS))
 
     @classmethod
-    def _between(cls, shift: float, edges: Vector) -> Self:
-        ends, width = ratio(edges, shift), 0.5 * (edges[:-1] - edges[1:])
-        points = 0.5 * (edges[:-1] + edges[1:])[:, None] + width[:, None] * _NODES
+    def _between(cls, shift: float, edges: Floats) -> Self:
+        ends, width = ratio(edges, shift), edges[:-1] - edges[1:]
+        places, weights = unit_quadrature(10)
+        points = edges[1:, None] + width[:, None] * places
         # by quadrature: differences of Φ have no digits left in narrow steps
         masses = [
             np.append(
                 ndtr(mean - edges[0]),
-                width * (np.exp(-0.5 * (points - mean) ** 2) @ _WEIGHTS) / np.sqrt(2.0 * np.pi),
+                width * (np.exp(-0.5 * (points - mean) ** 2) @ weights) / np.sqrt(2.0 * np.pi),
             )
             for mean in (0.0, shift)
         ]

@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.continuous.gaussian_curve import GaussianCurve
-from otm.continuous.gaussian_rule import Floats, InTurnRule
-from otm.pmf import settle_counts
+from otm.continuous.gaussian_rule import InTurnRule
 from otm.verifiers.kseq import roots_along
 
 
@@ -38,9 +38,6 @@ class GaussianKSeq(InTurnRule):
     >>> bool(abs(found.accepted.mean() - 0.839) < 0.02)  # nearly six standard errors
     True
     """
-
-    def __post_init__(self) -> None:
-        settle_counts(self, num_drafts=1)
 
     def _stages(self, shift: Floats) -> tuple[Floats, Floats, Floats]:
         """Return 0, γ* and γ*."""

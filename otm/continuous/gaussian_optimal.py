@@ -10,10 +10,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.continuous.gaussian_curve import GaussianCurve, GaussianSteps, ratio
-from otm.continuous.gaussian_rule import Floats, ResidualRule
+from otm.continuous.gaussian_rule import ResidualRule
 from otm.overlap.curve import Containment
-from otm.pmf import settle_counts
 from otm.verifiers.optimal.scores import Scores, Selection, scores_of_steps
 
 
@@ -53,7 +53,7 @@ class GaussianOptimal(ResidualRule):
     shifts: float | Sequence[float]
 
     def __post_init__(self) -> None:
-        settle_counts(self, num_drafts=1)
+        super().__post_init__()
         planned = np.unique(GaussianCurve(self.shifts).shift)
         object.__setattr__(self, "shifts", tuple(planned.tolist()))
 

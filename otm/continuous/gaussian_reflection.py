@@ -8,10 +8,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.continuous.gaussian_curve import ratio
-from otm.continuous.gaussian_rule import Floats, GaussianRule, first_kept
+from otm.continuous.gaussian_rule import GaussianRule, first_kept
 from otm.errors import InvalidParameter
-from otm.pmf import settle_counts
 
 
 @final
@@ -42,7 +42,7 @@ class GaussianReflection(GaussianRule):
     """
 
     def __post_init__(self) -> None:
-        settle_counts(self, num_drafts=1)
+        super().__post_init__()
         if self.num_drafts != 1:
             raise InvalidParameter(
                 f"num_drafts must be 1 for a reflection; got {self.num_drafts!r}. Choose "

@@ -7,9 +7,9 @@ from typing import final
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.continuous.gaussian_curve import GaussianCurve
-from otm.continuous.gaussian_rule import Floats, InTurnRule
-from otm.pmf import settle_counts
+from otm.continuous.gaussian_rule import InTurnRule
 
 
 @final
@@ -40,9 +40,6 @@ class GaussianRejection(InTurnRule):
     >>> bool(abs(found.accepted.mean() - 0.798) < 0.02)  # nearly six standard errors
     True
     """
-
-    def __post_init__(self) -> None:
-        settle_counts(self, num_drafts=1)
 
     def _stages(self, shift: Floats) -> tuple[Floats, Floats, Floats]:
         """Return t_0, …, t_{k−1}, m_0, …, m_{k−1} and t_k."""

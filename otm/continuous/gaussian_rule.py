@@ -9,12 +9,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import quiet
+from otm._arrays import Floats, quiet
 from otm.continuous.gaussian_curve import ratio
 from otm.errors import InvalidParameter, ShapeMismatch
-from otm.pmf import RNGLike, check_rng, plain_reals
-
-Floats = NDArray[np.float64]
+from otm.pmf import RNGLike, check_rng, plain_reals, settle_counts
 
 _PROPOSALS = 1 << 16  # drawn at once for all rows that wait
 _LEAST_PROPOSALS = 16
@@ -51,6 +49,9 @@ class GaussianRule(abc.ABC):
     """
 
     num_drafts: int
+
+    def __post_init__(self) -> None:
+        settle_counts(self, num_drafts=1)
 
     def verify(
         self,

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import (
     Array,
+    Floats,
     namespace,
     quiet,
     to_numpy,
@@ -56,8 +57,6 @@ _LEAST_WEIGHT = 1e-13
 _SAME_LINE = 1e-12
 # Up to here every token set is tried, which is certain where a search stalls at 1e-9.
 _FEW_TOKENS = 10
-
-_Floats = NDArray[np.float64]
 
 
 def product_values(drafts: Array, target: Array) -> Array:
@@ -106,7 +105,7 @@ def _value_at(drafts: Array, target: Array, cuts: NDArray[np.bool_]) -> Array:
     return total(xp.where(members, target, xp.zeros_like(target))) - xp.prod(inside, axis=-1)
 
 
-def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
+def product_worst_set(drafts: Floats, target: Floats) -> NDArray[np.bool_]:
     """Return a minimising T as a mask `(V,)` for drafts `(k, V)` and target `(V,)`."""
     k = len(drafts)
     if (drafts == drafts[0]).all():
@@ -132,7 +131,7 @@ def product_worst_set(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
     return members if _value(drafts, target, members) < 1.0 else np.zeros_like(members)
 
 
-def _largest_candidate(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
+def _largest_candidate(drafts: Floats, target: Floats) -> NDArray[np.bool_]:
     """Return a set that contains every minimising T, by dropping tokens that are too dear.
 
     A token with q > Σ_d μ_d p_d is dropped from Ω in turn. μ_d = Π_{e≠d} P_e grows with the set, so
@@ -153,7 +152,7 @@ def _largest_candidate(drafts: _Floats, target: _Floats) -> NDArray[np.bool_]:
     return members
 
 
-def product_containment(drafts: _Floats, members: NDArray[np.bool_]) -> float:
+def product_containment(drafts: Floats, members: NDArray[np.bool_]) -> float:
     """Return Π_d P_d(T), each factor from the smaller side."""
     factors = []
     for p in drafts:
@@ -162,13 +161,13 @@ def product_containment(drafts: _Floats, members: NDArray[np.bool_]) -> float:
     return math.prod(factors)
 
 
-def _value(drafts: _Floats, target: _Floats, members: NDArray[np.bool_]) -> float:
+def _value(drafts: Floats, target: Floats, members: NDArray[np.bool_]) -> float:
     return min(
         1.0, max(0.0, 1.0 + math.fsum(target[members]) - product_containment(drafts, members))
     )
 
 
-def _sweep(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
+def _sweep(drafts: Floats, target: Floats, base: Floats) -> NDArray[np.bool_]:
     """Return the best cell of the arrangement of lines μ₁p₁ + μ₂p₂ = q as a mask `(V,)`.
 
     `base` holds P₁, P₂ of tokens that are always in T.
@@ -204,11 +203,11 @@ class _Walk:
 
     pivot: NDArray[np.bool_]
     start: NDArray[np.bool_]
-    turn: _Floats
+    turn: Floats
     order: NDArray[np.intp]
 
     @classmethod
-    def along(cls, drafts: _Floats, target: _Floats, pivots: NDArray[np.intp]) -> _Walk:
+    def along(cls, drafts: Floats, target: Floats, pivots: NDArray[np.intp]) -> _Walk:
         """Walk the lines μ = n/|n|² q(i) + s·(n₂, −n₁), n = (p₁(i), p₂(i)), of pivots i.
 
         Token j is in T where e + s·h > 0.
@@ -230,7 +229,7 @@ class _Walk:
         start = ((turn < 0) | (parallel & (excess > 0))) & ~pivot
         return cls(pivot=pivot, start=start, turn=turn, order=np.argsort(crossing, axis=1))
 
-    def masses(self, mass: _Floats) -> tuple[_Floats, _Floats]:
+    def masses(self, mass: Floats) -> tuple[Floats, Floats]:
         """Return the mass of T without the pivot before and after each crossing, and the pivot's.
 
         Shapes `(B, V + 1)` and `(B, 1)`.
@@ -251,14 +250,14 @@ class _Walk:
         return np.asarray(inside | self.pivot[row] if included else inside & ~self.pivot[row])
 
 
-def _every_set(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
+def _every_set(drafts: Floats, target: Floats, base: Floats) -> NDArray[np.bool_]:
     """Return the best of all 2^V sets."""
     sets = (np.arange(1 << len(target))[:, None] >> np.arange(len(target)) & 1).astype(bool)
     loss = sets @ target - (base + sets @ drafts.T).prod(axis=1)
     return np.asarray(sets[int(np.argmin(loss))])
 
 
-def _least_norm(drafts: _Floats, target: _Floats, base: _Floats) -> NDArray[np.bool_]:
+def _least_norm(drafts: Floats, target: Floats, base: Floats) -> NDArray[np.bool_]:
     """Minimise Q − Π_d (base_d + P_d) by Wolfe's algorithm; return the best set, certified."""
     search = _BasePolytope(drafts, target, base)
     points, weights = search.vertex(np.zeros(len(target)))[None], np.ones(1)
@@ -285,12 +284,12 @@ class _BasePolytope:
     It keeps the best prefix that it has met, in `members`, and its value, in `best`.
     """
 
-    def __init__(self, drafts: _Floats, target: _Floats, base: _Floats) -> None:
+    def __init__(self, drafts: Floats, target: Floats, base: Floats) -> None:
         self._drafts, self._target, self._base = drafts, target, base
         self.best = 0.0
         self.members = np.zeros(len(target), dtype=bool)
 
-    def vertex(self, direction: _Floats) -> _Floats:
+    def vertex(self, direction: Floats) -> Floats:
         """Return the vertex x that minimises direction·x: marginal values of f in its order."""
         order = np.argsort(direction, kind="stable")
         inside = self._base[:, None] + np.cumsum(self._drafts[:, order], axis=1)
@@ -305,7 +304,7 @@ class _BasePolytope:
         return point
 
 
-def _nearest_point(points: _Floats, weights: _Floats) -> tuple[_Floats, _Floats]:
+def _nearest_point(points: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Return vertices and weights of the hull's point of least norm, by Wolfe's minor cycle."""
     while True:
         shares = np.linalg.lstsq((points[1:] - points[0]).T, -points[0], rcond=None)[0]

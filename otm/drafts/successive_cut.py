@@ -45,7 +45,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet, running_sum, to_numpy, unit_rows
+from otm._arrays import Array, Floats, namespace, quiet, running_sum, to_numpy, unit_rows
 from otm._time import Pace
 from otm.drafts.base import check_enough_tokens
 from otm.overlap.curve import ascending
@@ -64,8 +64,6 @@ _FEW_PREFIXES = 512  # a scan of so many costs as much as one more prefix by its
 _POWERS = 20  # of z ≤ 1/8: what is left out of a series is below 1e-17
 _LARGEST_LIGHT = 0.125
 _HEAVY_AT_ONCE = 32
-
-_Floats = NDArray[np.float64]
 
 
 def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
@@ -88,7 +86,7 @@ def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
     return xp.asarray(values.reshape(len(ks), *leading), device=draft.device)
 
 
-def successive_worst_set(draft: _Floats, target: _Floats, k: int) -> NDArray[np.bool_]:
+def successive_worst_set(draft: Floats, target: Floats, k: int) -> NDArray[np.bool_]:
     """Return the minimising prefix T as a mask `(V,)`; the empty set where nothing beats it."""
     order, loss, length = _least_losses(draft[None], target[None], [k])
     members = np.zeros(len(draft), dtype=bool)
@@ -97,7 +95,7 @@ def successive_worst_set(draft: _Floats, target: _Floats, k: int) -> NDArray[np.
     return members
 
 
-def successive_containment(draft: _Floats, members: NDArray[np.bool_], k: int) -> float:
+def successive_containment(draft: Floats, members: NDArray[np.bool_], k: int) -> float:
     """Return b(T) = Pr(the first k drafts lie in T) of one set, exactly 1 or 0 where it is."""
     outside = math.fsum(draft[~members])
     inside = draft[members & (draft > 0)]
@@ -112,7 +110,7 @@ def successive_containment(draft: _Floats, members: NDArray[np.bool_], k: int) -
     return 1.0 - float(_race_escape(last, np.array([[outside]]), [k], before)[0, 0, 0])
 
 
-def prefix_containment(draft: _Floats, k: int) -> _Floats:
+def prefix_containment(draft: Floats, k: int) -> Floats:
     """Return b of every prefix of the tokens as they are given, `(V,)`.
 
     Cost: O(V·k·nodes). Accuracy: 1e-14.
@@ -122,7 +120,7 @@ def prefix_containment(draft: _Floats, k: int) -> _Floats:
     return np.asarray(1.0 - escape[0, 0])
 
 
-def successive_inclusion(draft: _Floats, k: int) -> _Floats:
+def successive_inclusion(draft: Floats, k: int) -> Floats:
     """Return Pr(x is among the first k drafts) = 1 − b(Ω ∖ {x}) for each token, `(V,)`.
 
     The count without token x is that of the tokens before it plus that of the tokens after it: two
@@ -160,7 +158,7 @@ class _Race:
 
     step: float
     start_time: float
-    times: _Floats
+    times: Floats
 
     @classmethod
     def over(cls, least_k: int, largest_k: int, smallest_rate: float) -> _Race:
@@ -179,25 +177,25 @@ class _Race:
     def nodes(self) -> int:
         return len(self.times)
 
-    def start(self, rows: int, k: int) -> _Floats:
+    def start(self, rows: int, k: int) -> Floats:
         """Return (F_{−1}, F_0, .., F_{k−1}) of the empty set, `(rows, k + 1, nodes)`."""
         state = np.ones((rows, k + 1, self.nodes))
         state[:, 0] = 0.0
         return state
 
-    def exponents(self, rates: _Floats, nodes: int | slice) -> _Floats:
+    def exponents(self, rates: Floats, nodes: int | slice) -> Floats:
         """Return rate·t at a slice of the nodes, or the first few, `(..., nodes)`."""
         part = nodes if isinstance(nodes, slice) else slice(nodes)
         with quiet():
-            scaled: _Floats = (rates * _UNIT)[..., None] * self.times[part]
+            scaled: Floats = (rates * _UNIT)[..., None] * self.times[part]
         return scaled
 
-    def weights(self, rates: _Floats, live: int) -> _Floats:
+    def weights(self, rates: Floats, live: int) -> Floats:
         """Return h·ct·e^{−ct} for each rate c, `(..., live)`."""
         y = np.minimum(self.exponents(rates, live), 1000.0)
         return np.asarray(self.step * y * np.exp(-y))
 
-    def below(self, rates: _Floats) -> _Floats:
+    def below(self, rates: Floats) -> Floats:
         """Return the sum of the weights of all nodes below t₀, where F = 1."""
         # h Σ_m (−1)^m z^{m+1}/(m! (e^{h(m+1)} − 1)), z = ct₀
         z = rates * self.start_time
@@ -208,10 +206,10 @@ class _Race:
 
     def advance(
         self,
-        state: _Floats,
-        rates: _Floats,
+        state: Floats,
+        rates: Floats,
         live: int,
-        history: _Floats | None,
+        history: Floats | None,
         ks: Sequence[int] = (),
     ) -> int:
         """Add tokens of the given rates `(rows, B)` to T in turn; return how many nodes live on.
@@ -233,7 +231,7 @@ class _Race:
         alive = (state[:, -1, :live] > _NEGLIGIBLE).any(axis=0)
         return int(np.flatnonzero(alive).max(initial=-1)) + 1
 
-    def add_many(self, state: _Floats, rates: _Floats) -> int:
+    def add_many(self, state: Floats, rates: Floats) -> int:
         """Add tokens of descending rates `(n,)` to T of one row, in place; return as `advance`."""
         k = state.shape[1] - 1
         light, live, added = min(_LARGEST_LIGHT, 2.0 / k), self.nodes, 0
@@ -245,7 +243,7 @@ class _Race:
             added += _HEAVY_AT_ONCE
         return live
 
-    def _add_light(self, state: _Floats, rates: _Floats, live: int) -> int:
+    def _add_light(self, state: Floats, rates: Floats, live: int) -> int:
         """Add tokens that are light at all live nodes, in place; return as `advance`."""
         last = slice(live - 1, live)
         scaled = self.exponents(rates, last)[:, 0]
@@ -259,7 +257,7 @@ class _Race:
             state[0, 1 + j :, :live] += counts[j] * before[: k - j]
         return live
 
-    def counts_before_each(self, state: _Floats, rates: _Floats, live: int) -> _Floats:
+    def counts_before_each(self, state: Floats, rates: Floats, live: int) -> Floats:
         """Return F_0, .., F_{k−1} before each token, `(B, k, live)`; T gains all but the last."""
         k = state.shape[1] - 1
         counts = np.empty((len(rates), 1, k, live))
@@ -268,7 +266,7 @@ class _Race:
         return counts[:, 0]
 
 
-def _light_counts(scaled: _Floats, ratio: _Floats, k: int) -> _Floats:
+def _light_counts(scaled: Floats, ratio: Floats, k: int) -> Floats:
     """Return Pr(j of the tokens have arrived), j < k, at the nodes where it is not negligible.
 
     Args:
@@ -299,7 +297,7 @@ def _light_counts(scaled: _Floats, ratio: _Floats, k: int) -> _Floats:
     return counts
 
 
-def _series() -> _Floats:
+def _series() -> Floats:
     """Return the coefficients of z^j in (e^z − 1)^m, rows m and columns j from 1 to `_POWERS`."""
     first = np.array([0.0, *(1.0 / math.factorial(j) for j in range(1, _POWERS + 1))])
     rows = [first]
@@ -312,8 +310,8 @@ _SERIES = _series()
 
 
 def _least_losses(
-    draft: _Floats, target: _Floats, ks: Sequence[int]
-) -> tuple[NDArray[np.intp], _Floats, NDArray[np.intp]]:
+    draft: Floats, target: Floats, ks: Sequence[int]
+) -> tuple[NDArray[np.intp], Floats, NDArray[np.intp]]:
     """Return the order of q/p `(rows, V)`, the least loss Q(T_j) + 1 − b_k(T_j) and its j.
 
     Both `(len(ks), rows)`.
@@ -331,7 +329,7 @@ def _least_losses(
     return order, least, length
 
 
-def _outside(p: _Floats) -> _Floats:
+def _outside(p: Floats) -> Floats:
     """Return the mass behind each token of the rows, `(rows, V)`."""
     outside = np.zeros_like(p)
     outside[:, :-1] = running_sum(p[:, :0:-1].copy())[:, ::-1]
@@ -339,14 +337,14 @@ def _outside(p: _Floats) -> _Floats:
 
 
 def _search(
-    p: _Floats, inside: _Floats, outside: _Floats, ks: Sequence[int]
-) -> tuple[_Floats, NDArray[np.intp]]:
+    p: Floats, inside: Floats, outside: Floats, ks: Sequence[int]
+) -> tuple[Floats, NDArray[np.intp]]:
     """Return the least Q + 1 − b_k of a long row's prefixes and their tokens, `(len(ks),)` each."""
     size = int(np.count_nonzero(outside)) + 1  # of the first prefix that holds all of supp p
     cost, left = np.append(0.0, inside[:size]), np.append(1.0, outside[:size])
     support, by_mass = np.array([np.count_nonzero(p)]), np.argsort(-p[:size])
 
-    def escapes(first: int, last: int) -> _Floats:
+    def escapes(first: int, last: int) -> Floats:
         run = slice(first - 1, last)
         before = p[by_mass[by_mass < first - 1]]
         return _escape(p[None, run], outside[None, run], ks, support=support, before=before)[:, 0]
@@ -383,13 +381,13 @@ def _search(
 
 
 def _escape(
-    p: _Floats,
-    outside: _Floats,
+    p: Floats,
+    outside: Floats,
     ks: Sequence[int],
     *,
     support: NDArray[np.intp],
-    before: _Floats | None = None,
-) -> _Floats:
+    before: Floats | None = None,
+) -> Floats:
     """Return 1 − b_k of T after each of some tokens is added in turn, `(len(ks), rows, n)`.
 
     Args:
@@ -412,9 +410,7 @@ def _escape(
     return escape
 
 
-def _race_escape(
-    p: _Floats, outside: _Floats, ks: Sequence[int], before: _Floats | None
-) -> _Floats:
+def _race_escape(p: Floats, outside: Floats, ks: Sequence[int], before: Floats | None) -> Floats:
     """Return what `_escape` does, by quadrature; ks ascending, at least 2."""
     rows, size = p.shape
     race = _Race.over(ks[0], ks[-1], float(outside[outside > 0].min()))
@@ -431,7 +427,7 @@ def _race_escape(
     return np.minimum(escape, 1.0)
 
 
-def _inclusion(p: _Floats, k: int) -> _Floats:
+def _inclusion(p: Floats, k: int) -> Floats:
     """Return the inclusion probabilities of tokens that all have mass, 2 ≤ k < len(p)."""
     race = _Race.over(k, k + 1, float(p.min()))
     # Without x at most k − 1 arrivals means at most k with it: where F_k is gone, every token's

@@ -61,7 +61,7 @@ class ThresholdRace(CurveLaw):
     title = "threshold race"
     distinct = True
 
-    c: float = parameter(dataclasses.MISSING, check_real, low=1.0, high=_LARGEST)
+    c: float = parameter(check_real, low=1.0, high=_LARGEST)
 
     @classmethod
     def with_mean_drafts(cls, draft: object, mean: float) -> Self:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm._arrays import Floats
 from otm.engines.chain import MAX_LENGTH, fastest
 from otm.engines.positions import Reach, reach_of
 from otm.engines.records.estimates import (
@@ -33,7 +34,6 @@ from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_instance, plain_reals
 from otm.statistics import Certified, Estimate
 
-Floats = NDArray[np.float64]
 Verdict = Literal["speculate", "do not speculate", "undecided"]
 """Undecided: the best length is faster on average, but the interval of its speed-up contains 1."""
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.engines.chain import MAX_SECONDS
 from otm.engines.records.document import Document, number, read_document
 from otm.errors import InvalidParameter
@@ -34,7 +34,6 @@ ADVICE = "otm.advice"
 ONE_CALL = "a target call takes the same whatever it checks"
 ONE_CELL = "one batch size and context stand for all"
 _UNITS = {"ms": 1e-3, "s": 1.0}
-Floats = NDArray[np.float64]
 Axis = tuple[tuple[int, ...], float]
 """Measured points, and where between them to interpolate."""
 

@@ -1,4 +1,4 @@
-"""Questions about whole rows, answered by the compiled engine (`otm.overlap.engine`) in fixed bins:
+"""Questions about whole rows, answered by the compiled engine (`otm.overlap.walk`) in fixed bins:
 4,096 of them, 32 to an octave of q/p from 2⁻⁶⁴ to 2⁶⁴; what lies beyond joins the first and last.
 
 A row in which more than a quarter of the tokens would have to be ordered (all ratios alike to five
@@ -13,10 +13,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from otm._arrays import BLOCK
+from otm._arrays import BLOCK, Floats
 from otm._numba import compile_once
 from otm.overlap.curve import LOWEST_BIN, NUM_BINS, RATIO_SHIFT, Containment
-from otm.overlap.engine import (
+from otm.overlap.walk import (
     FLAGS,
     GROUPS,
     HIGH,
@@ -29,7 +29,6 @@ from otm.overlap.engine import (
     ROWS,
     SIZES,
     Flags,
-    Floats,
     Groups,
     Integers,
     add_to_bins,

@@ -23,15 +23,13 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import running_sum
+from otm._arrays import Floats, running_sum
 from otm._numba import compiled
 from otm.overlap.curve import OverlapCurve, ratios
 from otm.overlap.rows import SHORTEST_BINNED
 
 if TYPE_CHECKING:
     from otm.overlap.compiled import Lumps
-
-Vector = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,18 +41,18 @@ class Steps(abc.ABC):
         high, low: between these lie its ratios, `(n,)`, non-increasing; equal where there is one.
     """
 
-    draft: Vector
-    target: Vector
-    high: Vector
-    low: Vector
+    draft: Floats
+    target: Floats
+    high: Floats
+    low: Floats
 
     @functools.cached_property
-    def above_draft(self) -> Vector:
+    def above_draft(self) -> Floats:
         """P of the first j + 1 steps, `(n,)`."""
         return np.asarray(running_sum(self.draft.copy()))
 
     @functools.cached_property
-    def above_target(self) -> Vector:
+    def above_target(self) -> Floats:
         """Q of the first j + 1 steps, `(n,)`."""
         return np.asarray(running_sum(self.target.copy()))
 
@@ -78,12 +76,12 @@ class RowSteps(Steps):
     ([0.6, 0.9, 1.0], [3.0, 1.0, 0.2])
     """
 
-    _row: tuple[Vector, Vector]
+    _row: tuple[Floats, Floats]
     _lumps: Lumps | None = None  # of the row, where it was put into bins
     _lump: NDArray[np.int64] | None = None  # of each step, −1 for a token
 
     @classmethod
-    def of(cls, draft: Vector, target: Vector) -> Self:
+    def of(cls, draft: Floats, target: Floats) -> Self:
         """Lump the tokens of a row `(V,)` into bins, or sort them where numba is missing or the row
         is short.
         """
@@ -94,7 +92,7 @@ class RowSteps(Steps):
         return cls._in_lumps(engine.Lumps(p, q), p, q, np.empty(0, dtype=np.int64))
 
     @classmethod
-    def sorted(cls, draft: Vector, target: Vector) -> Self:
+    def sorted(cls, draft: Floats, target: Floats) -> Self:
         """Sort the tokens: every step is one of them."""
         curve = OverlapCurve.of(draft, target)
         return cls(
@@ -102,7 +100,7 @@ class RowSteps(Steps):
         )
 
     @classmethod
-    def _in_lumps(cls, lumps: Lumps, p: Vector, q: Vector, resolved: NDArray[np.int64]) -> Self:
+    def _in_lumps(cls, lumps: Lumps, p: Floats, q: Floats, resolved: NDArray[np.int64]) -> Self:
         """Replace some lumps of a row by their tokens; sort it where these are too many."""
         found = lumps.in_order(resolved)
         if found is None:

@@ -23,11 +23,10 @@ import functools
 
 import numpy as np
 
-from otm._arrays import quiet
+from otm._arrays import Floats, quiet
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter
 from otm.partial.top import (
-    Floats,
     ListedSide,
     ListedTokens,
     Mask,

@@ -6,11 +6,11 @@ import dataclasses
 
 import numpy as np
 
-from otm._arrays import LEAST, UNIT_ROUNDOFF, as_scalar_or_array, quiet
+from otm._arrays import LEAST, UNIT_ROUNDOFF, Floats, as_scalar_or_array, quiet
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
 from otm.overlap import OverlapCurve
 from otm.partial.completion import Completion, PartialPair
-from otm.partial.top import Floats, Mask, TopTokens
+from otm.partial.top import Mask, TopTokens
 from otm.partial.values import Interval
 from otm.pmf import check_instance
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import (
     SUM_TOLERANCE_FLOAT32,
@@ -18,7 +19,6 @@ from otm.pmf import (
     plain_reals,
 )
 
-Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from otm._arrays import UNIT_ROUNDOFF, Array, quiet
+from otm._arrays import UNIT_ROUNDOFF, Array, Floats, quiet
 from otm.drafts.curve_cut import CurveLaw, check_curve_law, curve_values
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, Unsupported
 from otm.overlap import overlap_at
 from otm.partial.completion import Completion, PartialPair
-from otm.partial.top import Floats, Mask
+from otm.partial.top import Mask
 from otm.pmf import check_counts, check_instance, check_sequence
 from otm.statistics import Certified
 from otm.verifiers import KSeq, Maximal, Optimal, Race, RecursiveRejection, Verifier

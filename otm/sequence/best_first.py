@@ -13,13 +13,12 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.sequence.decoder import DraftTree
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.trees.shape import TreeShape
 
-Floats = NDArray[np.float64]
 Belief = Callable[[int, Context, Floats], Floats]
 """(place of the tree among those that grow, context, the draft model's distribution `(V,)`) → what
 the drafter believes of the next token, `(V,)`.

@@ -8,6 +8,7 @@ import functools
 import numpy as np
 import scipy
 
+from otm._arrays import Floats
 from otm.drafts.iid import IID
 from otm.errors import SolverFailure
 from otm.pmf import settle_counts
@@ -15,7 +16,7 @@ from otm.sequence.best_step_lp import GAP_TOLERANCE
 from otm.sequence.decoder import Step, longest_paths
 from otm.sequence.models import Context, LanguageModel, check_model, next_distribution
 from otm.sequence.randomness import Randomness
-from otm.sequence.tree_cuts import PathTree, Vector, best_of_paths, solve_program
+from otm.sequence.tree_cuts import PathTree, best_of_paths, solve_program
 from otm.sequence.vertex_decoder import grow_by_law
 from otm.trees.shape import TreeShape
 from otm.verifiers.optimal.verifier import Optimal
@@ -104,10 +105,10 @@ class _Ends:
     """
 
     number: dict[Context, int]
-    stop: Vector
-    law: Vector
-    wanted: Vector
-    accepted: Vector
+    stop: Floats
+    law: Floats
+    wanted: Floats
+    accepted: Floats
 
     def draw(self, tokens: Context, randomness: Randomness) -> int:
         """Return where a sequence ends, walked from its last token up to the empty path."""
@@ -117,7 +118,7 @@ class _Ends:
                 return place
         return self.number[()]
 
-    def next_token_law(self, path: Context, target: Vector) -> Vector:
+    def next_token_law(self, path: Context, target: Floats) -> Floats:
         """Return the law of the token after a path: q f(u) less what goes on."""
         left = target * self.accepted[self.number[path]]
         for token in range(len(left)):
@@ -147,7 +148,7 @@ def _ends(decoder: BestVerification, context: Context) -> _Ends:
     )
 
 
-def _passing_probabilities(tree: PathTree, k: int, wanted: Vector) -> Vector:
+def _passing_probabilities(tree: PathTree, k: int, wanted: Floats) -> Floats:
     """Return the probability M(u) `(n,)` that a sequence ends at u or beyond, m(U) ≥ ψ(g(U)).
 
     Cutting planes: for given m the sets that lack most are {u: g(u) > λ m(u)}, so a sort finds

@@ -230,7 +230,7 @@ class SequencesDecoder(StaticDecoder):
     length: int
 
     def __post_init__(self) -> None:
-        settle_counts(self, num_drafts=1, length=1, stem=0)
+        settle_counts(self, num_drafts=1, length=1)
         super().__post_init__()
 
     @functools.cached_property

@@ -59,9 +59,9 @@ class Fly(GreedyChain):
     title = "FLy"
     display_fields = ("window", "entropy", "samples")
 
-    window: int = parameter(6, check_count)
-    entropy: float = parameter(0.3, check_real, low=0.0)
-    samples: int = parameter(0, check_count, minimum=0)
+    window: int = parameter(check_count, default=6)
+    entropy: float = parameter(check_real, default=0.3, low=0.0)
+    samples: int = parameter(check_count, default=0, minimum=0)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Compare all drafts with the target's tokens, then keep those before the first failure."""

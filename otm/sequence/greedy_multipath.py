@@ -28,6 +28,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.pmf import check_count
+from otm.scheme import parameter
 from otm.sequence.block_verification import after_rejection, next_weight, verify_block
 from otm.sequence.decoder import Conditionals, DraftTree, SequencesDecoder, Step, longest_paths
 from otm.sequence.exact_laws import StepModels, StepTally
@@ -74,7 +76,7 @@ class GreedyMultipath(SequencesDecoder, LawDecoder):
     title = "greedy multi-path block verification"
     lossless = True  # docs/theory.md, "Greedy multi-path block verification"
 
-    stem: int = 0
+    stem: int = parameter(check_count, default=0, minimum=0)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Select the highest-ranked sequence and verify it as a block against its own law."""

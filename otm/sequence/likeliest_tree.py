@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.pmf import check_instance, settle_counts
+from otm.pmf import check_count, check_instance
+from otm.scheme import parameter
 from otm.sequence.best_first import grown_best_first, tree_of_paths
 from otm.sequence.decoder import (
     DraftTree,
@@ -67,12 +68,7 @@ class LikeliestTree(SizedTree, MatchingDecoder, DeferredDecoder):
     """
 
     title = "likeliest tree"
-    width: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.width is not None:
-            settle_counts(self, width=1)
+    width: int | None = parameter(check_count, default=None)
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Extend the best N paths level by level, with vertices numbered by falling probability."""

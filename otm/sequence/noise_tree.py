@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from otm._arrays import Floats
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import (
     check_confidence,
@@ -40,8 +41,6 @@ from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.randomness import Randomness
 from otm.sequence.shared_noise import NoiseRow, SharedNoise, perturbed
 from otm.statistics import Estimate, ratio_of_means
-
-Floats = NDArray[np.float64]
 
 LEAST_SCALE, MOST_SCALE = 2.0**-7, 2.0**7
 """Scales that `fit_scale` looks at."""

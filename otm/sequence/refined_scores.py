@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.scheme import parameter
@@ -25,7 +26,6 @@ from otm.sequence.score_law import (
     Refinement,
     ScoreLaw,
     Unrefined,
-    Vector,
     refine,
     refine_first,
     win_probabilities,
@@ -81,7 +81,7 @@ class RefinedScores(SequencesDecoder, DeferredDecoder):
 
     drafts = IID(1)
 
-    cells: int = parameter(64, check_count, minimum=2)
+    cells: int = parameter(check_count, default=64, minimum=2)
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
         """Draw K sequences level by level, from the draft model without its negligible tokens."""
@@ -123,12 +123,12 @@ class WithoutNegligible(DerivedModel):
 
     model: LanguageModel
 
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> Vector:
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> Floats:
         """Return the model's answers without what is negligible."""
         return drop_negligible(self.model.next_batch(contexts))
 
 
-def drop_negligible(masses: Vector) -> Vector:
+def drop_negligible(masses: Floats) -> Floats:
     """Return rows `(..., V)` without masses below 2⁻⁴⁴, over what is left.
 
     >>> import numpy as np
@@ -188,12 +188,12 @@ class ScoredPaths:
                 self._refined[context] = split(law, weight, *rows)
         return self._refined[context]
 
-    def accepted(self, context: Context) -> Vector:
+    def accepted(self, context: Context) -> Floats:
         """Return min(F(u) q(y), p(y) a(uy)) for every next token `(V,)`: f(uy)/P(u)."""
         found = self.refinement(context)
         return np.asarray(np.minimum(found.weight * found.target, found.selected))
 
-    def chain_law(self, context: Context) -> Vector:
+    def chain_law(self, context: Context) -> Floats:
         """Return s(y | u), the law of the winner's next token `(V,)`."""
         held = self.refinement(context).selected
         return np.asarray(held / held.sum())

@@ -55,9 +55,9 @@ class RegretBudget(GreedyChain):
     title = "regret budget"
     display_fields = ("budget", "gate", "mismatches")
 
-    budget: float = parameter(2.0625, check_real, low=0.0)
-    gate: float = parameter(2.0625, check_real, low=0.0)
-    mismatches: int = parameter(1, check_count, minimum=0)
+    budget: float = parameter(check_real, default=2.0625, low=0.0)
+    gate: float = parameter(check_real, default=2.0625, low=0.0)
+    mismatches: int = parameter(check_count, default=1, minimum=0)
     spent: float = 0.0
 
     def __post_init__(self) -> None:

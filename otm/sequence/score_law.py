@@ -35,9 +35,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import Floats, unit_quadrature
 from otm.overlap.curve import ascending
-
-Vector = NDArray[np.float64]
 
 _ROUNDING = 1e-15
 """Moments that differ by no more than this do so by rounding."""
@@ -50,7 +49,7 @@ _GROUPS = 2
 
 
 @functools.lru_cache(maxsize=64)
-def _grid(k: int, cells: int) -> Vector:
+def _grid(k: int, cells: int) -> Floats:
     """Return edges of cells that are dense where all scores are and where the winning ones are."""
     half = np.linspace(0.0, 1.0, cells // 2 + 1)
     return np.unique(np.concatenate([half, half ** (1.0 / max(k - 1, 1))]))
@@ -65,22 +64,22 @@ class ScoreLaw:
         gain: `(m,)` the mean of g(u) = K u^{K−1} in each cell, ascending.
     """
 
-    mass: Vector
-    gain: Vector
+    mass: Floats
+    gain: Floats
 
     @classmethod
-    def uniform(cls, k: int, edges: Vector) -> ScoreLaw:
+    def uniform(cls, k: int, edges: Floats) -> ScoreLaw:
         """Return the uniform law on [0, 1] for K sequences, in cells with edges from 0 to 1."""
         width = np.diff(edges)
         return cls(width, np.diff(edges**k) / width)
 
     @functools.cached_property
-    def below(self) -> Vector:
+    def below(self) -> Floats:
         """`(m + 1,)` mass below each edge."""
         return np.cumulative_sum(self.mass, include_initial=True)
 
     @functools.cached_property
-    def moment(self) -> Vector:
+    def moment(self) -> Floats:
         """`(m + 1,)` ∫ g below each edge; the last is `level`."""
         return np.cumulative_sum(self.mass * self.gain, include_initial=True)
 
@@ -114,12 +113,12 @@ class Refinement:
 
     law: ScoreLaw
     weight: float
-    draft: Vector
-    target: Vector
+    draft: Floats
+    target: Floats
     order: NDArray[np.int64]
-    below: Vector
-    wanted: Vector
-    held: Vector
+    below: Floats
+    wanted: Floats
+    held: Floats
     cut: int
     lifted: int
     capped: int
@@ -147,7 +146,7 @@ class Refinement:
         return ScoreLaw(mass, self.law.gain)
 
     @functools.cached_property
-    def selected(self) -> Vector:
+    def selected(self) -> Floats:
         """p·a `(V,)`, a = clip(F q/p, c, d): the winner's next tokens, in proportion to its law."""
         found = np.maximum(self.weight * self.target, self.low * self.draft)
         if self.high < math.inf:
@@ -174,15 +173,15 @@ class Unrefined:
 
     law: ScoreLaw
     weight: float
-    draft: Vector
-    target: Vector
+    draft: Floats
+    target: Floats
 
     def child(self, token: int) -> ScoreLaw:
         """Return κ_v, whatever the next token is."""
         return self.law
 
     @functools.cached_property
-    def selected(self) -> Vector:
+    def selected(self) -> Floats:
         """p·a(v) `(V,)`."""
         return np.asarray(self.draft * self.law.level)
 
@@ -210,7 +209,7 @@ class Atoms:
     mass: list[float]
     moment: list[float]
     held: list[float]
-    laws: dict[int, Vector] = dataclasses.field(default_factory=dict)
+    laws: dict[int, Floats] = dataclasses.field(default_factory=dict)
 
     def place(self, place: int, refinement: Refinement) -> tuple[int, float]:
         """Return the lower atom that a token may follow, and the chance that it is the next one."""
@@ -223,13 +222,13 @@ class Atoms:
         share = (refinement.ratio(place) - low) / (high - low) if high > low else 0.0
         return group, min(max(share, 0.0), 1.0)
 
-    def law(self, atom: int) -> Vector:
+    def law(self, atom: int) -> Floats:
         """Return the law of one atom's score, a mixture over ever narrower parts that hold it."""
         if atom not in self.laws:
             self.laws[atom] = self._law(atom)
         return self.laws[atom]
 
-    def _law(self, atom: int) -> Vector:
+    def _law(self, atom: int) -> Floats:
         left, right = 0, len(self.levels)
         weight, factor = 1.0, 1.0
         mass, moment, held = self.mass, self.moment, self.held
@@ -255,7 +254,7 @@ class Atoms:
             left, right = (left, at) if atom < at else (at, right)
 
 
-def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> Vector:
+def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> Floats:
     """Return the law that spreads each share evenly over its part of the scores."""
     edges = scores.below
     found = np.zeros_like(scores.mass)
@@ -330,7 +329,7 @@ def _atoms(found: Refinement, start: int, first: int, last: int, low: float, hig
     return Atoms(found.law, bounds, levels, mass, moment, held)
 
 
-def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refinement:
+def refine(law: ScoreLaw, weight: float, draft: Floats, target: Floats) -> Refinement:
     """Choose the levels of the next tokens: the flat clip that maximises Σ min(F q, p a).
 
     Args:
@@ -394,7 +393,7 @@ def refine(law: ScoreLaw, weight: float, draft: Vector, target: Vector) -> Refin
     )
 
 
-def refine_first(k: int, cells: int, draft: Vector, target: Vector) -> Refinement:
+def refine_first(k: int, cells: int, draft: Floats, target: Floats) -> Refinement:
     """Split the uniform law in cells that lose nothing of the one-step optimum."""
     edges = _grid(k, cells)
     while True:
@@ -408,13 +407,13 @@ def refine_first(k: int, cells: int, draft: Vector, target: Vector) -> Refinemen
         edges = np.insert(edges, place, cut)
 
 
-def win_probabilities(laws: list[ScoreLaw]) -> Vector:
+def win_probabilities(laws: list[ScoreLaw]) -> Floats:
     """Return the probability that each of K sequences has the largest score, `(K,)`.
 
     With laws on the same cells it is Σ_c κ_i(c) ∫₀¹ Π_{j≠i} (κ_j(below c) + v κ_j(c)) dv: the
     integral of a polynomial of degree K − 1, which Gauss-Legendre with K/2 nodes gives exactly.
     """
-    nodes, weights = _quadrature((len(laws) + 1) // 2)
+    nodes, weights = unit_quadrature((len(laws) + 1) // 2)
     mass = np.stack([law.mass for law in laws])
     below = np.stack([law.below[:-1] for law in laws])
     lower = below[:, :, None] + mass[:, :, None] * nodes
@@ -425,9 +424,3 @@ def win_probabilities(laws: list[ScoreLaw]) -> Vector:
         after[-1 - i] = after[-i] * lower[-i]
     found = ((before * after) @ weights * mass).sum(axis=1)
     return np.asarray(found / found.sum())
-
-
-@functools.lru_cache(maxsize=64)
-def _quadrature(count: int) -> tuple[Vector, Vector]:
-    nodes, weights = np.polynomial.legendre.leggauss(count)
-    return 0.5 * (nodes + 1.0), 0.5 * weights

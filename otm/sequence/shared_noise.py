@@ -26,12 +26,11 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import quiet
+from otm._arrays import Floats, quiet, unit_quadrature
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, host_pmf
 
 Words = NDArray[np.uint64]
-Floats = NDArray[np.float64]
 
 _ROUNDS = 10
 _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -178,7 +177,6 @@ class NoiseRow:
         return cls.of_cells(np.minimum(inside, cells - 1), cells, exact)
 
 
-_PANEL_NODES, _PANEL_WEIGHTS = np.polynomial.legendre.leggauss(24)
 _FAR = 42.0  # e^{−42} < 2⁻⁵³/9
 
 
@@ -203,9 +201,10 @@ def winner_by_cells(target: Floats, row: NoiseRow) -> Floats:
     end = _FAR + len(live) * np.log(cells)
     edges = np.unique(np.concatenate([np.arange(end + 1), (first / q).ravel(), (last / q).ravel()]))
     edges = edges[edges <= end]
-    half = 0.5 * np.diff(edges)[:, None]
-    time = (edges[:-1, None] + half * (1.0 + _PANEL_NODES)).ravel()
-    weight = (half * _PANEL_WEIGHTS).ravel()
+    width = np.diff(edges)[:, None]
+    places, weights = unit_quadrature(24)
+    time = (edges[:-1, None] + width * places).ravel()
+    weight = (width * weights).ravel()
     clock = q * time
     alive = np.clip(cells * (np.exp(-clock) - np.exp(-last)), 0.0, 1.0)
     ringing = np.where((clock >= first) & (clock < last), cells * q * np.exp(-clock), 0.0)

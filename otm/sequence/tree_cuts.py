@@ -37,10 +37,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.errors import SolverFailure, TooLarge
 from otm.sequence.models import Context, LanguageModel, next_distributions
-
-Vector = NDArray[np.float64]
 
 MAX_PATHS = 50_000
 """Largest number of paths of the tree."""
@@ -95,8 +94,8 @@ class PathTree:
 
     paths: list[Context]
     parents: NDArray[np.int64]
-    share: Vector
-    draft: Vector
+    share: Floats
+    draft: Floats
 
     @classmethod
     def of(
@@ -150,7 +149,7 @@ class PathTree:
         return [slice(start, stop) for start, stop in itertools.pairwise(ends)]
 
     @functools.cached_property
-    def target(self) -> Vector:
+    def target(self) -> Floats:
         """Q(u), `(n,)`."""
         return self.down(self.share, np.multiply, 1.0)
 
@@ -167,11 +166,11 @@ class PathTree:
         above = [slice(len(self.paths), None), *self.levels]
         return [self.children[rows, level] for rows, level in zip(above, self.levels, strict=False)]
 
-    def before(self, values: Vector, top: float) -> Vector:
+    def before(self, values: Floats, top: float) -> Floats:
         """Return each path's parent's value `(n,)`, `top` for the empty path's."""
         return np.where(self.parents >= 0, values[self.parents], top)
 
-    def down(self, values: Vector, combine: np.ufunc, top: float) -> Vector:
+    def down(self, values: Floats, combine: np.ufunc, top: float) -> Floats:
         """Return v(uy) = combine(v(u), values(uy)) for every path, from `top` at the empty one."""
         found = np.empty_like(values)
         for i, level in enumerate(self.levels):
@@ -179,11 +178,11 @@ class PathTree:
             found[level] = combine(above, values[level])
         return found
 
-    def ending(self, passing: Vector) -> Vector:
+    def ending(self, passing: Floats) -> Floats:
         """Return what ends at each path `(n + 1,)`, the empty one last, given what passes it."""
         return np.asarray(np.append(passing, 1.0) - self.children @ passing)
 
-    def unpriced(self, prices: Vector) -> float:
+    def unpriced(self, prices: Floats) -> float:
         """Return Σ_y q(y) ν(y), ν(uy) = (1 − π(uy) + Σ_z q(z | uy) ν(uyz))₊, for prices π."""
         beyond = np.zeros(1)
         for level, add in zip(reversed(self.levels), reversed(self.sums), strict=True):
@@ -191,7 +190,7 @@ class PathTree:
             beyond = add @ (self.share[level] * worth)
         return float(beyond[0])
 
-    def heaviest(self, accepted: Vector, slopes: Vector) -> tuple[Vector, Vector]:
+    def heaviest(self, accepted: Floats, slopes: Floats) -> tuple[Floats, Floats]:
         """Return Σ f and Σ P of the antichain heaviest for f − λP, by the slopes λ `(m,)`."""
         sums = [np.zeros((1, len(slopes)))] * 2
         for level, add in zip(reversed(self.levels), reversed(self.sums), strict=True):
@@ -202,7 +201,7 @@ class PathTree:
         return sums[0][0], sums[1][0]
 
 
-def hit_probability(mass: Vector, k: int) -> Vector:
+def hit_probability(mass: Floats, k: int) -> Floats:
     """Return φ(x) = 1 − (1 − x)^K, the probability that one of K draws meets a set of mass x.
 
     >>> import numpy as np
@@ -215,7 +214,7 @@ def hit_probability(mass: Vector, k: int) -> Vector:
 
 def best_of_paths(
     tree: PathTree, k: int, *, tolerance: float
-) -> tuple[Vector, float, float, list[TreeCut]]:
+) -> tuple[Floats, float, float, list[TreeCut]]:
     """Return the best acceptances of K sequences, certified.
 
     Returns:
@@ -253,7 +252,7 @@ def best_of_paths(
     return accepted, lower, upper, _nested_cuts(tree, k, prices)
 
 
-def priced_bound(tree: PathTree, k: int, prices: Vector) -> float:
+def priced_bound(tree: PathTree, k: int, prices: Floats) -> float:
     """Return ∫ φ(P(Π > t)) dt + Σ_y q(y) ν(y), an upper bound for any prices `(n,)` ≥ 0."""
     sizes, weights = _sizes(tree, prices, least=0.0)
     return float(weights @ hit_probability(sizes, k)) + tree.unpriced(prices)
@@ -271,7 +270,7 @@ def _level_sizes(tree: PathTree, k: int) -> list[float]:
     return sizes
 
 
-def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vector, Vector]:
+def _solve(tree: PathTree, k: int, knots: Floats, *, small: bool) -> tuple[Floats, Floats]:
     """Return acceptances and prices `(n,)` for antichains below the chords between the knots.
 
     Variables R(u) = f(u)/Q(u), then A_λ(u)/Q(u) for each chord and each path that can weigh
@@ -295,7 +294,7 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     scaled = tree.children[:size] @ scipy.sparse.diags_array(ratio)
     left = [(every - scaled.T).tocsr()[inner]]
     weighing = [scipy.sparse.csr_array((len(inner), 0))]
-    right: list[Vector] = [np.zeros(len(inner))]
+    right: list[Floats] = [np.zeros(len(inner))]
     owners: list[NDArray[np.int64]] = []
     onward = tree.children @ scipy.sparse.diags_array(tree.share)
     flow = (onward - scipy.sparse.eye_array(size + 1, size)).tocsr()
@@ -343,14 +342,14 @@ def _solve(tree: PathTree, k: int, knots: Vector, *, small: bool) -> tuple[Vecto
     return np.clip(solution.x[:size] * unit, 0.0, 1.0) * tree.target, prices
 
 
-def _repaired(tree: PathTree, k: int, proposed: Vector) -> Vector:
+def _repaired(tree: PathTree, k: int, proposed: Floats) -> Floats:
     """Return f `(n,)` close to a proposed one that respects the target and every antichain."""
     cap = tree.draft * (k * (1.0 - _SHRUNK) if k > 1 else 1.0)
     found = tree.down(np.minimum(proposed, cap) / tree.target, np.minimum, 1.0) * tree.target
     return np.asarray(found / largest_excess(tree, k, found))
 
 
-def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
+def largest_excess(tree: PathTree, k: int, accepted: Floats) -> float:
     """Return the largest Σ_W f / φ(P(W)) of any antichain W, or 1, for f ≤ K(1 − 1e-8) P.
 
     Heaviest antichains W for growing slopes have falling P(W). Between two neighbours, of slopes λ
@@ -399,7 +398,7 @@ def largest_excess(tree: PathTree, k: int, accepted: Vector) -> float:
     return float(worst)
 
 
-def _sizes(tree: PathTree, prices: Vector, *, least: float = 1e-9) -> tuple[Vector, Vector]:
+def _sizes(tree: PathTree, prices: Floats, *, least: float = 1e-9) -> tuple[Floats, Floats]:
     """Return the values of P(Π > t) by falling t, and how long each lasts, short ones left out."""
     along = tree.down(prices, np.add, 0.0)
     ending = tree.ending(tree.draft)[:-1]
@@ -410,7 +409,7 @@ def _sizes(tree: PathTree, prices: Vector, *, least: float = 1e-9) -> tuple[Vect
     return above[kept], lengths[kept]
 
 
-def _spread(sizes: Vector, weights: Vector, most: int) -> Vector:
+def _spread(sizes: Floats, weights: Floats, most: int) -> Floats:
     """Return at most that many sizes, heavy ones first, far apart before close together."""
     kept: list[float] = []
     for apart in (1.6, 1.3, 1.1, 1.03, 1.003, 1.0 + 1e-11):
@@ -425,7 +424,7 @@ def _spread(sizes: Vector, weights: Vector, most: int) -> Vector:
     return np.asarray(kept)
 
 
-def _nested_cuts(tree: PathTree, k: int, prices: Vector) -> list[TreeCut]:
+def _nested_cuts(tree: PathTree, k: int, prices: Floats) -> list[TreeCut]:
     """Return the antichains {Π > t}, each with its weight, heaviest first."""
     along = tree.down(prices, np.add, 0.0)
 
@@ -437,8 +436,8 @@ def _nested_cuts(tree: PathTree, k: int, prices: Vector) -> list[TreeCut]:
 
 def cuts_between(
     tree: PathTree,
-    along: Vector,
-    levels: Vector,
+    along: Floats,
+    levels: Floats,
     hit: Callable[[NDArray[np.int64], float], float],
 ) -> list[TreeCut]:
     """Return the antichains {v ≥ t} between neighbouring levels t, heaviest first.
@@ -461,7 +460,7 @@ def cuts_between(
 
 
 def solve_program(
-    cost: Vector, *, methods: tuple[str, ...], tolerance: float, **program: Any
+    cost: Floats, *, methods: tuple[str, ...], tolerance: float, **program: Any
 ) -> Any:
     """Return HiGHS's solution of a linear program, by the first of some methods that finds one."""
     for method in methods:

@@ -20,6 +20,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from otm._arrays import Floats
 from otm.errors import TooLarge
 from otm.pmf import check_count
 from otm.trees.optimal import OptimalTree, tree_acceptance
@@ -29,7 +30,6 @@ from otm.trees.vector import check_acceptance
 MAX_OPERATIONS = 1_000_000_000
 """Largest number of comparisons, levels × widths × N²/2."""
 
-_Floats = NDArray[np.float64]
 _Choices = NDArray[np.int32]
 
 
@@ -89,8 +89,8 @@ def tree_program(
 
 
 def _solve(
-    acceptance: _Floats, size: int, below: NDArray[np.int64], *, capped: bool
-) -> tuple[_Floats, _Choices, _Choices]:
+    acceptance: Floats, size: int, below: NDArray[np.int64], *, capped: bool
+) -> tuple[Floats, _Choices, _Choices]:
     """Return G `(levels, size + 1)`, the last child's share y for every b, and the best b."""
     # Row l of G draws on row below[l]; row 0 of a capped program has no children. Sizes count the
     # subtree's root.

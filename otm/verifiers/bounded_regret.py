@@ -46,8 +46,8 @@ class BoundedRegret(LossyVerifier):
     title = "bounded regret"
     display_fields = ("regret",)
 
-    regret: float = parameter(2.0625, check_real, low=0.0)
-    fallback: Fallback = parameter("greedy", check_choice, choices=FALLBACKS)
+    regret: float = parameter(check_real, default=2.0625, low=0.0)
+    fallback: Fallback = parameter(check_choice, default="greedy", choices=FALLBACKS)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Accept the tokens of small regret."""

@@ -58,7 +58,7 @@ class Cactus(Lossy):
     display_fields = ("delta",)
     laws = (IID(1),)
 
-    delta: float = parameter(0.05, check_real, low=0.0)
+    delta: float = parameter(check_real, default=0.05, low=0.0)
 
     def raised(self, target: Array) -> Array:
         """Return h `(..., V)` of a target in float64."""

@@ -52,9 +52,9 @@ class Cascade(AimedVerifier):
     display_fields = ("rule", "alpha")
 
     rule: Literal["opt", "token_v3"] = parameter(
-        "token_v3", check_choice, choices=("opt", "token_v3")
+        check_choice, default="token_v3", choices=("opt", "token_v3")
     )
-    alpha: float = parameter(0.5, check_real, low=0.0, high=1.0)
+    alpha: float = parameter(check_real, default=0.5, low=0.0, high=1.0)
 
     def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return the cascade's law."""

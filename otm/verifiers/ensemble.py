@@ -38,7 +38,7 @@ class Ensemble(AimedVerifier):
     title = "static ensemble"
     display_fields = ("weight",)
 
-    weight: float = parameter(0.5, check_real, low=0.0, high=1.0)
+    weight: float = parameter(check_real, default=0.5, low=0.0, high=1.0)
 
     def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return w q + (1 − w) p."""

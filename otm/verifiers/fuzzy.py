@@ -57,10 +57,10 @@ class Fuzzy(LossyVerifier):
     display_fields = ("threshold",)
     table_columns = ("fuzzy_iid",)
 
-    threshold: float = parameter(0.1, check_real, low=0.0)
-    divergence: Divergence = parameter("js", check_choice, choices=("js", "kl", "tv"))
+    threshold: float = parameter(check_real, default=0.1, low=0.0)
+    divergence: Divergence = parameter(check_choice, default="js", choices=("js", "kl", "tv"))
     fallback: Literal["target", "speculative"] = parameter(
-        "target", check_choice, choices=("target", "speculative")
+        check_choice, default="target", choices=("target", "speculative")
     )
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:

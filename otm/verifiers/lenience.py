@@ -53,9 +53,9 @@ class Lenience(LossyVerifier):
     display_fields = ("lenience",)
     table_columns = ("lenience_iid",)
 
-    lenience: float = parameter(0.5, check_real, low=0.0, high=1.0, open_low=True)
+    lenience: float = parameter(check_real, default=0.5, low=0.0, high=1.0, open_low=True)
     residual: Literal["plain", "scaled"] = parameter(
-        "plain", check_choice, choices=("plain", "scaled")
+        check_choice, default="plain", choices=("plain", "scaled")
     )
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:

@@ -54,9 +54,9 @@ class Mars(LossyVerifier):
     title = "MARS"
     display_fields = ("theta", "top_logit")
 
-    theta: float = parameter(0.9, check_real, low=0.0, high=1.0)
-    top_logit: float = parameter(20.0, check_real, low=0.0, open_low=True)
-    fallback: Fallback = parameter("greedy", check_choice, choices=FALLBACKS)
+    theta: float = parameter(check_real, default=0.9, low=0.0, high=1.0)
+    top_logit: float = parameter(check_real, default=20.0, low=0.0, open_low=True)
+    fallback: Fallback = parameter(check_choice, default="greedy", choices=FALLBACKS)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Accept the likeliest token, and the second where it is close."""

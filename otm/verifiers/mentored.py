@@ -50,7 +50,7 @@ class Mentored(AimedVerifier):
     title = "mentored decoding"
     display_fields = ("kl",)
 
-    kl: float = parameter(0.1, check_real, low=0.0)
+    kl: float = parameter(check_real, default=0.1, low=0.0)
 
     def aimed_law(self, draft: Array, target: Array) -> Array:
         """Return the law π that the budget buys, row by row on the host."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import (
     Array,
+    Floats,
     inverse_cdf,
     namespace,
     quiet,
@@ -51,8 +52,6 @@ SCALE = 1.0 / ROOM
 for every float p > 0.
 """
 
-_Floats = NDArray[np.float64]
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RecursiveRejectionWithoutReplacementRule(Conditional):
@@ -76,7 +75,7 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
         """One for each accept step, one for the residual draw."""
         return self.problem.num_drafts + 1
 
-    def split(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
+    def split(self, drafts: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Follow the definition on whole vectors, path by path, without the running sums."""
         rows = np.arange(len(drafts))
         residual = np.tile(self.problem.target, (len(drafts), 1))
@@ -108,7 +107,7 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
         wins[:, : keep.shape[1]] = uniforms[:, : keep.shape[1]] < keep
         return first_accepted(drafts, wins, self.residuals.draw(theta, uniforms[:, -1]))
 
-    def stages(self, drafts: NDArray[np.int64]) -> tuple[_Floats, _Floats]:
+    def stages(self, drafts: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Return acceptances `(n, j)` along each path, and the last θ `(n,)`."""
         positions = self.position[drafts[:, : min(self.problem.num_drafts, self.remaining.size)]]
         theta, mass = (
@@ -141,15 +140,15 @@ class Residuals:
     """
 
     tokens: NDArray[np.int64]
-    ratio: _Floats
-    falling: _Floats
-    drafted: _Floats
-    wanted: _Floats
-    target: _Floats
+    ratio: Floats
+    falling: Floats
+    drafted: Floats
+    wanted: Floats
+    target: Floats
     place: NDArray[np.int64]
 
     @classmethod
-    def of(cls, draft: _Floats, target: _Floats) -> Residuals:
+    def of(cls, draft: Floats, target: Floats) -> Residuals:
         """Sort by q/p."""
         target = SCALE * target
         with quiet():
@@ -163,22 +162,22 @@ class Residuals:
         place[order] = np.arange(len(order))
         return cls(order.astype(np.int64), ratio, -ratio[order], drafted, wanted, target, place)
 
-    def mass(self, theta: _Floats) -> _Floats:
+    def mass(self, theta: Floats) -> Floats:
         """Return G(θ) = Σ (q − θp)₊ ≥ 0 for each θ `(n,)`."""
         return np.maximum(self._sum(self._count_above(theta), theta), 0.0)
 
-    def next(self, theta: _Floats, mass: _Floats, left: _Floats) -> _Floats:
+    def next(self, theta: Floats, mass: Floats, left: Floats) -> Floats:
         """Return θ′ = θ + G/R; where nothing is left to draft there is no next stage."""
         return theta + np.divide(mass, left, out=np.zeros_like(mass), where=left > 0)
 
-    def keep(self, tokens: NDArray[np.int64], theta: _Floats, scale: _Floats) -> _Floats:
+    def keep(self, tokens: NDArray[np.int64], theta: Floats, scale: Floats) -> Floats:
         """Return min(1, (q/p − θ)₊/(G/R)) of drafted tokens, `scale` = G/R; 1 where G = 0."""
         above = np.maximum(self.ratio[tokens] - theta, 0.0)
         return np.where(
             above < scale, np.divide(above, scale, out=np.ones_like(above), where=scale > 0), 1.0
         )
 
-    def draw(self, theta: _Floats, uniforms: _Floats) -> NDArray[np.int64]:
+    def draw(self, theta: Floats, uniforms: Floats) -> NDArray[np.int64]:
         """Draw a token ∝ (q − θp)₊ for each θ and uniform `(n,)`; from q where nothing is left."""
         end = self._count_above(theta)
         mass = self._sum(end, theta)
@@ -190,7 +189,7 @@ class Residuals:
         )
 
     def draw_rejected(
-        self, theta: _Floats, after: _Floats, taken: NDArray[np.int64], uniforms: _Floats
+        self, theta: Floats, after: Floats, taken: NDArray[np.int64], uniforms: Floats
     ) -> NDArray[np.int64]:
         """Draw a draft as it is given that this stage rejects it.
 
@@ -200,7 +199,7 @@ class Residuals:
         old, new = theta[:, None], after[:, None]
         start, bend = self._count_above(new), self._count_above(old)
 
-        def reach(count: NDArray[np.int64]) -> _Floats:
+        def reach(count: NDArray[np.int64]) -> Floats:
             """Sum the first `count` tokens: from q ≤ θ′p on, and without q from q ≤ θp on."""
             between, beyond = np.clip(count, start, bend), np.maximum(count, bend)
             with quiet():
@@ -217,11 +216,11 @@ class Residuals:
         found = _first_beyond(reach, inside + reach(low), low, high - 1)
         return np.asarray(self.tokens[np.minimum(found, len(self.tokens) - 1)[:, 0]])
 
-    def _count_above(self, theta: _Floats) -> NDArray[np.int64]:
+    def _count_above(self, theta: Floats) -> NDArray[np.int64]:
         """Return how many tokens have q/p > θ: the first ones."""
         return np.asarray(np.searchsorted(self.falling, -theta, side="left"))
 
-    def _sum(self, count: NDArray[np.intp], theta: _Floats) -> _Floats:
+    def _sum(self, count: NDArray[np.intp], theta: Floats) -> Floats:
         """Return Σ (q − θp) over the first `count` tokens."""
         drafted = self.drafted[count]
         with quiet():
@@ -229,8 +228,8 @@ class Residuals:
 
 
 def _first_beyond(
-    reach: Callable[[NDArray[np.int64]], _Floats],
-    point: _Floats,
+    reach: Callable[[NDArray[np.int64]], Floats],
+    point: Floats,
     low: NDArray[np.int64],
     high: NDArray[np.int64],
 ) -> NDArray[np.int64]:
@@ -330,11 +329,11 @@ class _Paths:
     """Paths of rejected drafts: positions taken `(n, j)`; θ, G(θ) and probability `(n,)` each."""
 
     taken: NDArray[np.int64]
-    theta: _Floats
-    mass: _Floats
-    weight: _Floats
+    theta: Floats
+    mass: Floats
+    weight: Floats
 
-    def last_stage(self, rule: RecursiveRejectionWithoutReplacementRule) -> _Floats:
+    def last_stage(self, rule: RecursiveRejectionWithoutReplacementRule) -> Floats:
         """Return the probability of each path and of rejecting one more draft."""
         theta = rule.residuals.next(self.theta, self.mass, rule.remaining.mass(self.taken))
         return self.weight * np.minimum(1.0, rule.residuals.mass(theta) / self.mass)

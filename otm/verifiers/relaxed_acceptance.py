@@ -42,9 +42,9 @@ class RelaxedAcceptance(LossyVerifier):
     title = "relaxed acceptance"
     display_fields = ("top", "delta")
 
-    top: int = parameter(10, check_count)
-    delta: float = parameter(0.6, check_real, low=0.0, high=1.0)
-    fallback: Fallback = parameter("target", check_choice, choices=FALLBACKS)
+    top: int = parameter(check_count, default=10)
+    delta: float = parameter(check_real, default=0.6, low=0.0, high=1.0)
+    fallback: Fallback = parameter(check_choice, default="target", choices=FALLBACKS)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Accept the tokens that are both likely enough and among the likeliest."""

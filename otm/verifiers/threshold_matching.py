@@ -58,8 +58,8 @@ class ThresholdMatching(Lossy):
     display_fields = ("single", "accumulated")
     laws = (TopK, IID(1))
 
-    single: float = parameter(0.5, check_real, low=0.0, high=1.0)
-    accumulated: float = parameter(0.8, check_real, low=0.0, high=1.0, open_low=True)
+    single: float = parameter(check_real, default=0.5, low=0.0, high=1.0)
+    accumulated: float = parameter(check_real, default=0.8, low=0.0, high=1.0, open_low=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -68,7 +68,7 @@ class Tournament(SelectionVerifier):
     laws = (IID,)
     display_fields = ("tokens",)
 
-    tokens: int = parameter(5, check_count)
+    tokens: int = parameter(check_count, default=5)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -53,7 +53,7 @@ class TvOptimal(Lossy):
     display_fields = ("tv",)
     laws = (IID,)
 
-    tv: float = parameter(0.05, check_real, low=0.0, high=1.0)
+    tv: float = parameter(check_real, default=0.05, low=0.0, high=1.0)
 
     def prepare(self, problem: Problem) -> OptimalRule:
         """Prepare the optimal verifier and the part of its rejections that is forgiven."""

@@ -49,8 +49,8 @@ class TypicalAcceptance(LossyVerifier):
     display_fields = ("eps", "delta")
     table_columns = ("typical_acceptance_iid",)
 
-    eps: float = parameter(0.09, check_real, low=0.0, high=1.0)
-    delta: float = parameter(0.3, check_real, low=0.0)
+    eps: float = parameter(check_real, default=0.09, low=0.0, high=1.0)
+    delta: float = parameter(check_real, default=0.3, low=0.0)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Accept the typical tokens."""

@@ -36,7 +36,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import quiet
+from otm._arrays import Floats, quiet
 from otm.drafts.successive_cut import trapezoid_step
 from otm.overlap.curve import ROOM
 
@@ -46,12 +46,10 @@ _NODES_AT_ONCE = 16
 _ELEMENTS_AT_ONCE = 1 << 22
 _IMAGINARY = 1e-30
 
-_Floats = NDArray[np.float64]
-
 
 def chosen_law(
-    draft: _Floats, weights: _Floats, k: int, *, outside: float = 0.0, error: float = 1e-15
-) -> tuple[_Floats, _Floats]:
+    draft: Floats, weights: Floats, k: int, *, outside: float = 0.0, error: float = 1e-15
+) -> tuple[Floats, Floats]:
     """Return the law of the draft chosen by weights, and its diagonal part, `(V,)` each.
 
     s(y) = Pr(y is chosen) and Σ_{A∋y} Pr(S = A) (w(y)/w(A))², for k drafts without replacement.
@@ -74,12 +72,12 @@ def chosen_law(
 
 
 def chosen_beside(
-    draft: _Floats,
-    weights: _Floats,
+    draft: Floats,
+    weights: Floats,
     k: int,
     *,
-    chosen: _Floats,
-    beside: _Floats,
+    chosen: Floats,
+    beside: Floats,
     outside: float = 0.0,
 ) -> float:
     """Return E[a(y) Σ_{z∈S} b(z)], y the chosen draft, a = `chosen` and b = `beside` `(V,)`.
@@ -96,7 +94,7 @@ def chosen_beside(
 
 
 def _sums(
-    draft: _Floats, weights: _Floats, tilt: NDArray[Any], k: int, outside: float, error: float
+    draft: Floats, weights: Floats, tilt: NDArray[Any], k: int, outside: float, error: float
 ) -> NDArray[Any]:
     """Return what `chosen_law` does, each Pr(S = A) times the tilts of A, `(2, V)`."""
     order = np.argsort(-draft, kind="stable")
@@ -121,7 +119,7 @@ def _sums(
     return result
 
 
-def _arrival_times(p: _Floats, k: int, outside: float, error: float) -> tuple[float, _Floats]:
+def _arrival_times(p: Floats, k: int, outside: float, error: float) -> tuple[float, Floats]:
     """Return the step h of log t, and nodes t where the k-th arrival can be, in parts of `ROOM`.
 
     p is in descending order; in these parts every t is a float.
@@ -136,13 +134,13 @@ def _arrival_times(p: _Floats, k: int, outside: float, error: float) -> tuple[fl
     return step, np.exp(logs - math.log(ROOM))
 
 
-def _exponents(times: _Floats, rates: _Floats) -> _Floats:
+def _exponents(times: Floats, rates: Floats) -> Floats:
     """Return rate·t `(T, n)` for times in parts of `ROOM`."""
     with quiet():
         return np.minimum(times[:, None] * (ROOM * rates), _SURELY)
 
 
-def _choice_times(w: _Floats, k: int, error: float) -> tuple[_Floats, _Floats]:
+def _choice_times(w: Floats, k: int, error: float) -> tuple[Floats, Floats]:
     """Return nodes u and weights c with Σ c e^{−xu} = 1/x for every sum x of up to k weights."""
     largest = float(np.sort(w)[-k:].sum())
     theta = np.linspace(0.01, 1.56, 400)
@@ -162,9 +160,9 @@ def _choice_times(w: _Floats, k: int, error: float) -> tuple[_Floats, _Floats]:
 
 def _add_block(
     result: NDArray[Any],
-    arrivals: tuple[float, _Floats],
-    choices: tuple[_Floats, _Floats],
-    tokens: tuple[_Floats, _Floats, NDArray[Any]],
+    arrivals: tuple[float, Floats],
+    choices: tuple[Floats, Floats],
+    tokens: tuple[Floats, Floats, NDArray[Any]],
     sizes: tuple[int, int],
     outside: float,
 ) -> None:
@@ -216,7 +214,7 @@ def _add_block(
 
 
 def _tail_state(
-    time: _Floats, grown: _Floats, faded: NDArray[Any], left: _Floats, k: int
+    time: Floats, grown: Floats, faded: NDArray[Any], left: Floats, k: int
 ) -> NDArray[Any]:
     """Return e^{−(P + outside)t} Π (1 + vx), without and with a last arrival, by power sums."""
     sums, marks = [], []

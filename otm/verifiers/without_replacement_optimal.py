@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, quiet
+from otm._arrays import Array, Floats, quiet
 from otm._time import Pace
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import WithoutReplacement
@@ -39,8 +39,7 @@ _DEPTH = 8  # steps that the acceleration remembers
 _LONGEST_STEP = 4.0
 _LARGEST_LOG_WEIGHT = 80.0
 
-_Floats = NDArray[np.float64]
-_Evaluation = Callable[[_Floats], tuple[_Floats, _Floats]]
+_Evaluation = Callable[[Floats], tuple[Floats, Floats]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +84,7 @@ class WithoutReplacementOptimal(Verifier):
     lossless = True
     laws = (WithoutReplacement,)
 
-    tolerance: float = parameter(1e-6, check_real, low=1e-12, high=1.0)
+    tolerance: float = parameter(check_real, default=1e-6, low=1e-12, high=1.0)
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
         """Search the weights; single-draft rejection with the law of the chosen draft."""
@@ -110,10 +109,10 @@ class Weights:
         first, second: weights of the tokens and, last, of "no draft", which are 0, `(V + 1,)`.
     """
 
-    first: _Floats
-    second: _Floats
+    first: Floats
+    second: Floats
 
-    def __call__(self, problem: Problem, drafts: NDArray[np.int64]) -> _Floats:
+    def __call__(self, problem: Problem, drafts: NDArray[np.int64]) -> Floats:
         """Return the probability of choosing each draft `(n, k)`."""
         weights = np.where(drafts == PAD, 0.0, 1.0)
         for tier in (self.second, self.first):
@@ -122,7 +121,7 @@ class Weights:
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _search(problem: Problem, tolerance: float) -> tuple[Weights, _Floats]:
+def _search(problem: Problem, tolerance: float) -> tuple[Weights, Floats]:
     """Return weights and the law of the draft that they choose."""
     p, q, k = problem.draft, problem.target, problem.num_drafts
     support = p > 0
@@ -139,13 +138,13 @@ def _search(problem: Problem, tolerance: float) -> tuple[Weights, _Floats]:
         return _weights(support, np.zeros(len(p))), np.where(support, p / p[support].sum(), 0.0)
     coarse = tolerance / 40.0  # three such errors cost less than the half that is left to them
 
-    def off_worst(theta: _Floats, error: float = coarse) -> tuple[_Floats, _Floats]:
+    def off_worst(theta: Floats, error: float = coarse) -> tuple[Floats, Floats]:
         weights = np.zeros(len(p))
         weights[off] = np.exp(theta)
         chosen, own = chosen_law(p[support], weights[support], k, error=error)
         return chosen[off[support]], own[off[support]]
 
-    def in_worst(theta: _Floats, error: float = coarse) -> tuple[_Floats, _Floats]:
+    def in_worst(theta: Floats, error: float = coarse) -> tuple[Floats, Floats]:
         return chosen_law(
             p[worst], np.exp(theta - theta.max()), k, outside=float(p[off].sum()), error=error
         )
@@ -206,10 +205,10 @@ class _WeightProgram:
     """
 
     law: _Evaluation
-    target: _Floats
+    target: Floats
     sign: float
 
-    def minimise(self, tolerance: float) -> _Floats:
+    def minimise(self, tolerance: float) -> Floats:
         """Return θ with Σ (sign·(q − s))₊ ≤ tolerance.
 
         Quasi-Newton steps, accelerated as Anderson does, each shortened until the slope along it
@@ -217,7 +216,7 @@ class _WeightProgram:
         """
         theta = np.zeros(len(self.target))
         law, own = self.law(theta)
-        history: list[tuple[_Floats, _Floats]] = []
+        history: list[tuple[Floats, Floats]] = []
         evaluations = 1
         pace = Pace("The search for its weights", "Take fewer tokens, or a larger tolerance.")
         while (short := np.maximum(self.sign * (self.target - law), 0.0).sum()) > tolerance:
@@ -254,12 +253,12 @@ class _WeightProgram:
             theta = theta + size * move
         return theta
 
-    def _within(self, theta: _Floats, step: _Floats, longest: float) -> _Floats:
+    def _within(self, theta: Floats, step: Floats, longest: float) -> Floats:
         """Return the step, cut to a length in each coordinate and to the bounds."""
         moved = self.sign * (theta + np.clip(np.nan_to_num(step), -longest, longest))
         return np.asarray(self.sign * np.clip(moved, 0.0, _LARGEST_LOG_WEIGHT) - theta)
 
-    def _step(self, theta: _Floats, law: _Floats, curvature: _Floats) -> _Floats:
+    def _step(self, theta: Floats, law: Floats, curvature: Floats) -> Floats:
         """Return Newton's step as if a token's competitors were independent of it.
 
         Diagonal c = s − own, the rank one cc'/Σc: the step is log(q/s)·s/c and a constant on the
@@ -288,8 +287,8 @@ class _WeightProgram:
 
 
 def _accelerated(
-    theta: _Floats, step: _Floats, history: list[tuple[_Floats, _Floats]], scale: _Floats
-) -> _Floats:
+    theta: Floats, step: Floats, history: list[tuple[Floats, Floats]], scale: Floats
+) -> Floats:
     """Return Anderson's step, which makes the steps, taken as affine, vanish by least squares."""
     places = np.stack([theta - place for place, _ in history])
     changes = np.stack([step - taken for _, taken in history])

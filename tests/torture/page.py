@@ -81,9 +81,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.battery": (
         "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)"
     ),
-    "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generation_audit.py)",
-    "otm.audit.step": "held against exact laws of steps (tests/audit/test_step_audit.py)",
-    "otm.audit.tree_kernel": "held against exact laws of paths (tests/audit/test_tree_audit.py)",
+    "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generations.py)",
+    "otm.audit.step": "held against exact laws of steps (tests/audit/test_steps.py)",
+    "otm.audit.tree_kernel": "held against exact laws of paths (tests/audit/test_trees.py)",
     "otm.audit.server_log": (
         "its error rates are tested by simulation (tests/audit/test_log_audit.py)"
     ),

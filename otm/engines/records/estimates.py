@@ -30,8 +30,8 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.engines.positions import PositionAcceptance, continued
 from otm.engines.records.record import REQUEST, AcceptanceRecord
 from otm.engines.records.tally import Tally, padded
@@ -39,7 +39,6 @@ from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_confidence, check_count, check_instance
 from otm.statistics import Certified, Estimate, jackknife_error, ratio_of_means, t_quantile
 
-Floats = NDArray[np.float64]
 Clusters = Literal["request", "step", "none"]
 """What is taken as independent; none if there is nothing to take."""
 

@@ -16,7 +16,7 @@ threads add up, and a row is read as it is given (`driver`):
 
 What is left of the order are the masses at the ends of its blocks or bins. The optimum looks into
 the few that can hold it; K-SEQ, recursive rejection, lenience and the greedy optimum find theirs
-(`otm.overlap.engine`), and the gate of `Fuzzy` most often needs none. So the one array of a row's
+(`otm.overlap.walk`), and the gate of `Fuzzy` most often needs none. So the one array of a row's
 length that is made is the order.
 
 Floating-point sums may be reordered (`reassoc`) and fused (`contract`), nothing else: infinities

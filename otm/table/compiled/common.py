@@ -10,8 +10,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from otm._arrays import BLOCK
-from otm.overlap.engine import FAST, TABLE, Flags, Floats, Integers, bits, number, part
+from otm._arrays import BLOCK, Floats
+from otm.overlap.walk import FAST, TABLE, Flags, Integers, bits, number, part
 
 COUNTS, CUBE = types.int64[:, ::1], types.float64[:, :, ::1]
 

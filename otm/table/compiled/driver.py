@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import BLOCK, quiet
+from otm._arrays import BLOCK, Floats, quiet
 from otm.errors import ShapeMismatch
-from otm.overlap.engine import LINES, Floats, Integers
+from otm.overlap.walk import LINES, Integers
 from otm.table.arrays import CURVE, LIKELY, LOGARITHMIC, RACES
 from otm.table.compiled.common import (
     BY_READING,

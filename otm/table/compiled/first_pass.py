@@ -7,12 +7,11 @@ import math
 import numpy as np
 from numba import types
 
-from otm._arrays import BLOCK
+from otm._arrays import BLOCK, Floats
 from otm._numba import compile_once
-from otm.overlap.engine import (
+from otm.overlap.walk import (
     FAST,
     ROWS,
-    Floats,
     Integers,
     add_to_bins,
     bits,

@@ -7,10 +7,10 @@ import math
 import numpy as np
 from numba import types
 
-from otm._arrays import BLOCK
+from otm._arrays import BLOCK, Floats
 from otm._numba import compile_once
 from otm.overlap.curve import LARGEST_MULTIPLIED_POWER
-from otm.overlap.engine import (
+from otm.overlap.walk import (
     ABOVE_P,
     ABOVE_Q,
     BELOW_Q,
@@ -19,7 +19,6 @@ from otm.overlap.engine import (
     LOW,
     ROWS,
     Flags,
-    Floats,
     Groups,
     Integers,
     accept,

@@ -14,9 +14,9 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm._numba import compile_once
 
-Floats = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 _BLOCK = 512

@@ -89,18 +89,18 @@ from numpy.typing import NDArray
 from otm._arrays import (
     UNIT_ROUNDOFF,
     Array,
+    Floats,
     gather,
     namespace,
     quiet,
     running_sum,
     search_rows,
+    unit_quadrature,
 )
 from otm.errors import SolverFailure
 from otm.overlap.curve import NEGLIGIBLE, Containment, containments, ratios
 from otm.overlap.lumped_row import RowSteps, Steps
 from otm.verifiers.optimal.score_pieces import score_pieces
-
-Vector = NDArray[np.float64]
 
 _SMALLEST = np.finfo(np.float64).smallest_normal
 """The least mass of an atom: below it products lose their digits. Its tokens, which nobody will
@@ -169,14 +169,14 @@ class Scores:
 
     size: Containment
     num_tokens: int
-    level: Vector
-    mass: Vector
+    level: Floats
+    mass: Floats
     owner: NDArray[np.int64]
-    gap: Vector
-    length: Vector
+    gap: Floats
+    length: Floats
 
     @functools.cached_property
-    def measure(self) -> Vector:
+    def measure(self) -> Floats:
         """Total length of each atom's pieces, `(n + 1,)`: its mass, up to rounding."""
         return np.asarray(
             np.bincount(self.owner, weights=self.length, minlength=len(self.level)),
@@ -184,7 +184,7 @@ class Scores:
         )
 
     @functools.cached_property
-    def achieved(self) -> Vector:
+    def achieved(self) -> Floats:
         """E[g(U)] of each atom as the pieces have it, `(n + 1,)`: the level up to rounding; 0 for
         the sentinel.
         """
@@ -199,7 +199,7 @@ class Scores:
         return len(self.level) - 1
 
     @functools.cached_property
-    def steps(self) -> Vector:
+    def steps(self) -> Floats:
         """Distance to the next atom's level, ∞ at the top: the denominator of θ."""
         return np.append(np.diff(self.level), np.inf)
 
@@ -269,28 +269,28 @@ class Scores:
             here = slice(int(first[atom]), int(first[atom + 1]) if atom + 1 < len(first) else None)
             start[here] = np.append(0.0, np.cumsum(self.length[here])[:-1])
         with quiet():
-            low: Vector = np.where(start > 0, start / self.measure[self.owner], 0.0)
+            low: Floats = np.where(start > 0, start / self.measure[self.owner], 0.0)
         last = np.append(first[1:], len(self.owner)) - 1
         return ScoreTable(
             self.level, self.steps, self.measure, last, self.owner + low, low, self.gap
         )
 
-    def between(self, levels: Vector) -> tuple[NDArray[np.int64], Vector]:
+    def between(self, levels: Floats) -> tuple[NDArray[np.int64], Floats]:
         """Return, for levels of drafted tokens, the atom at or below each and the chance θ of the
         next one above.
         """
         atom = self.level.searchsorted(levels, side="right") - 1
         return atom, (levels - self.level[atom]) / self.steps[atom]
 
-    def mean(self, levels: Vector) -> Vector:
+    def mean(self, levels: Floats) -> Floats:
         """Return E[g(U)] of tokens planned at these levels as the pieces have it."""
         atom, theta = self.between(levels)
-        found: Vector = (1.0 - theta) * self.achieved[atom] + theta * np.append(self.achieved, 0.0)[
+        found: Floats = (1.0 - theta) * self.achieved[atom] + theta * np.append(self.achieved, 0.0)[
             atom + 1
         ]
         return found
 
-    def below(self, levels: Vector) -> Vector:
+    def below(self, levels: Floats) -> Floats:
         """Return Pr(score ≤ u) of tokens of these levels at the ends of all pieces from u = 0 up,
         `(..., pieces + 1)`.
         """
@@ -301,10 +301,10 @@ class Scores:
         )
         table = self.distributions(atoms)
         lower, upper = np.split(at.reshape(2 * len(levels), *levels.shape[1:]), 2)
-        ends: Vector = (1.0 - theta) * table[lower] + theta * table[upper]
+        ends: Floats = (1.0 - theta) * table[lower] + theta * table[upper]
         return ends
 
-    def winning(self, levels: Vector) -> Vector:
+    def winning(self, levels: Floats) -> Floats:
         """Return Pr(draft i has the largest score) for drafts of these levels, `(n, k)`; drafts
         that never win get 0.
 
@@ -315,16 +315,16 @@ class Scores:
         k = levels.shape[-1]
         ends = self.below(levels)
         rise = np.diff(ends, axis=-1)
-        nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)
-        inside = ends[..., :-1, None] + rise[..., None] * (0.5 + 0.5 * nodes)
+        places, weights = unit_quadrature((k + 1) // 2)
+        inside = ends[..., :-1, None] + rise[..., None] * places
         before, after = np.ones_like(inside), np.ones_like(inside)
         for i in range(1, k):
             before[:, i] = before[:, i - 1] * inside[:, i - 1]
             after[:, k - 1 - i] = after[:, k - i] * inside[:, k - i]
-        wins: Vector = ((before * after) @ (0.5 * weights) * rise).sum(axis=-1)
+        wins: Floats = ((before * after) @ weights * rise).sum(axis=-1)
         return wins
 
-    def distributions(self, atoms: NDArray[np.int64]) -> Vector:
+    def distributions(self, atoms: NDArray[np.int64]) -> Floats:
         """Return Pr(score ≤ u) of these atoms at the ends of all pieces from u = 0 up,
         `(len(atoms), pieces + 1)`.
 
@@ -419,7 +419,7 @@ def _select(
     )
 
 
-def _may_hide_the_cut(steps: Steps, contained: Vector) -> NDArray[np.bool_]:
+def _may_hide_the_cut(steps: Steps, contained: Floats) -> NDArray[np.bool_]:
     """Whether the bound of docs/theory.md, "Without a sort", allows a step a better cut than the
     best between steps.
     """
@@ -430,7 +430,7 @@ def _may_hide_the_cut(steps: Steps, contained: Vector) -> NDArray[np.bool_]:
     return np.asarray(highest > best + NEGLIGIBLE)
 
 
-def _lift(p: Vector, q: Vector, largest: Vector, mass: float) -> tuple[float, slice]:
+def _lift(p: Floats, q: Floats, largest: Floats, mass: float) -> tuple[float, slice]:
     """Solve Σ p·max(r, level) = mass over steps by ascending ratio r, `largest` in each.
 
     Returns the level and the steps in which the answer may lie.
@@ -462,11 +462,11 @@ class Nodes:
         step: the lumped step between each node and the next, −1 where there is none.
     """
 
-    level: Vector
-    mass: Vector
-    moment: Vector
-    mass_after: Vector
-    moment_after: Vector
+    level: Floats
+    mass: Floats
+    moment: Floats
+    mass_after: Floats
+    moment_after: Floats
     step: NDArray[np.int64]
 
     @classmethod
@@ -493,7 +493,7 @@ class Nodes:
         ), int(count[: chosen.cut].sum())
 
     @functools.cached_property
-    def above(self) -> tuple[Vector, Vector]:
+    def above(self) -> tuple[Floats, Floats]:
         """Mass and moment above each node and on it, `(n,)`."""
         return _running(self.mass, self.mass_after), _running(self.moment, self.moment_after)
 
@@ -524,7 +524,7 @@ class Nodes:
         )
 
 
-def _running(own: Vector, after: Vector) -> Vector:
+def _running(own: Floats, after: Floats) -> Floats:
     """Sum what is at each node and before it."""
     if len(after) < len(own):
         return np.asarray(running_sum(own.copy()))
@@ -597,7 +597,7 @@ def build_scores(nodes: Nodes, at: NDArray[np.int64], size: Containment, num_tok
     return scores
 
 
-def _from_pieces(mass: Vector, atoms: Vector, size: Containment, num_tokens: int) -> Scores:
+def _from_pieces(mass: Floats, atoms: Floats, size: Containment, num_tokens: int) -> Scores:
     heavy = mass >= _SMALLEST
     mass, atoms = mass[heavy], atoms[heavy]
     owners, lengths = score_pieces(mass.tolist(), atoms.tolist(), size)
@@ -631,11 +631,11 @@ class TokenScores:
     low: float
     high: float
     gain: float
-    draft: Vector
-    target: Vector
+    draft: Floats
+    target: Floats
 
     @functools.cached_property
-    def level(self) -> Vector:
+    def level(self) -> Floats:
         """Planned E[g(U) | y] = clip(q/p, c, d) `(V,)`, −1 off supp p."""
         # of the tokens below the lowest atom that has any mass
         least = max(self.low, float(self.scores.level[1]))
@@ -646,14 +646,14 @@ class TokenScores:
         )
 
     @functools.cached_property
-    def achieved(self) -> Vector:
+    def achieved(self) -> Floats:
         """E[g(U) | y] as the pieces have it `(V,)`, 0 off supp p."""
         return np.where(self.draft > 0, self.scores.mean(self.level), 0.0)
 
 
 def scores_of_tokens(
-    draft: Vector,
-    target: Vector,
+    draft: Floats,
+    target: Floats,
     size: Containment,
     *,
     undrafted: float = 0.0,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, quiet
+from otm._arrays import Array, Floats, inverse_cdf, quiet
 from otm._numba import compiled
 from otm.drafts.base import MAX_SEQUENCES, members, readable, rows_of_members
 from otm.drafts.iid import IID
@@ -32,7 +32,7 @@ from otm.verifiers.base import (
     require_state,
 )
 from otm.verifiers.optimal.bins import bin_tokens, bracket_ends, check_bins, require_curve
-from otm.verifiers.optimal.scores import Scores, TokenScores, Vector, scores_of_tokens
+from otm.verifiers.optimal.scores import Scores, TokenScores, scores_of_tokens
 from otm.verifiers.rules import single_draft_rejection
 
 _LARGEST_EXACT_KERNEL = 512
@@ -171,23 +171,23 @@ class OptimalRule(Conditional):
         return float(np.minimum(self.selection_law, self.problem.target).sum())
 
     @functools.cached_property
-    def level(self) -> Vector:
+    def level(self) -> Floats:
         """a(y) = E[g(U) | y] asked of each token, `(V,)`; −1 for tokens never drafted."""
         return self._levels(np.arange(self.problem.num_tokens))
 
     @functools.cached_property
-    def selection_law(self) -> Vector:
+    def selection_law(self) -> Floats:
         """Law s `(V,)` of the selected draft: p·clip(q/p, c, d), which the pieces have to
         half of the moment in `scores.residuals`.
         """
         return self._selected(np.arange(self.problem.num_tokens))
 
     @functools.cached_property
-    def residual(self) -> Vector:
+    def residual(self) -> Floats:
         """The law ∝ (q − s)₊ of the output after a rejection `(V,)`."""
         return single_draft_rejection(self.selection_law, self.problem.target)[1]
 
-    def keep(self, tokens: NDArray[np.int64]) -> Vector:
+    def keep(self, tokens: NDArray[np.int64]) -> Floats:
         """Return min(1, q/s) and what is forgiven of the rest; 0 where s = 0, and for −1, which
         stands for no draft.
         """
@@ -196,14 +196,14 @@ class OptimalRule(Conditional):
             kept = np.minimum(1.0, self.problem.target[tokens] / law)
         return np.where((tokens >= 0) & (law > 0), kept + self.forgiven * (1.0 - kept), 0.0)
 
-    def _levels(self, tokens: NDArray[np.int64]) -> Vector:
+    def _levels(self, tokens: NDArray[np.int64]) -> Floats:
         p = self.problem.draft[tokens]
         if self.cells is not None:
             return np.where((tokens >= 0) & (p > 0), self.built.level[self.cells[tokens]], -1.0)
         level = np.clip(ratios(p, self.problem.target[tokens]), self.built.low, self.built.high)
         return np.where((tokens >= 0) & (p > 0), level, -1.0)
 
-    def _selected(self, tokens: NDArray[np.int64]) -> Vector:
+    def _selected(self, tokens: NDArray[np.int64]) -> Floats:
         """Return s of these tokens."""
         p = self.problem.draft[tokens]
         if self.cells is not None:
@@ -260,7 +260,7 @@ class OptimalRule(Conditional):
             output[rejected] = self._residual_draws(uniforms[rejected, -1])
         return output, accepted
 
-    def _residual_draws(self, uniforms: Vector) -> NDArray[np.int64]:
+    def _residual_draws(self, uniforms: Floats) -> NDArray[np.int64]:
         """Draw from the residual: few draws by one pass each, many from one running sum."""
         few = (
             self.cells is None

@@ -14,7 +14,6 @@ from torch.nn import functional
 from transformers.generation import utils
 
 import otm
-from analysis.adapters import assisted
 from analysis.adapters.engines import (
     from_logit_kernel,
     from_probability_kernel,
@@ -25,6 +24,7 @@ from analysis.kernels.step import Verified
 from analysis.models.pair import Pair, load_pair
 from benchmarks.corpus import listing
 from benchmarks.corpus.entries import markov_models
+from benchmarks.public_code import assisted
 from otm.audit import Errors, battery, sampled, sampled_blocks, sequence
 from otm.audit.standard_problems import table_model
 from otm.sequence.models import TableModel

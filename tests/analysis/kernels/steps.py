@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from analysis.kernels.step import Verified
-from otm.audit.tree_audit import DraftedTree
+from otm.audit.trees import DraftedTree
 from otm.sequence import Decoder, Sampled, TableModel, sequence_law
 from otm.sequence.decoder import DraftTree
 from otm.trees import TreeShape

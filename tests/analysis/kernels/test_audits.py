@@ -17,7 +17,7 @@ from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
 from otm import audit
 from otm.audit.end_to_end import JointAudit
-from otm.audit.tree_audit import DraftedTree
+from otm.audit.trees import DraftedTree
 from otm.sequence import ZerothOrder
 from tests.sequence.toys import smooth_models
 

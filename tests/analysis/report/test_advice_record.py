@@ -39,7 +39,7 @@ def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(tmp_pa
     found = aggregate(run)
     told = read_advice(path)
     answer = answer_run(run, found, None, told)
-    assert found.first_pass.settings[answer.first] == (0.7, 0.9) and answer.advised == answer.first
+    assert found.strata.settings[answer.first] == (0.7, 0.9) and answer.advised == answer.first
     own = answer.cards[answer.first]
     assert (
         own.title == "Speculate"

@@ -39,7 +39,7 @@ from analysis.report.write import write_report
 from analysis.run import manifest as manifests
 from analysis.run.manifest import manifest_of
 from analysis.run.settings import NOTES
-from analysis.statistics import ClusterSums, Tally
+from analysis.statistics import CellCounts, ClusterSums
 from otm.statistics import ratio_of_means
 from tests.analysis.report.synthetic_run import (
     HOSTILE,
@@ -102,7 +102,7 @@ def copy(plain: Measured, tmp_path: Path) -> Path:
 
 
 def rows_of(data: Measured, setting: int) -> np.ndarray:
-    temperature, top_p = data.found.first_pass.settings[setting]
+    temperature, top_p = data.found.strata.settings[setting]
     return np.flatnonzero((data.rows["temperature"] == temperature) & (data.rows["top_p"] == top_p))
 
 
@@ -110,8 +110,8 @@ def rows_of(data: Measured, setting: int) -> np.ndarray:
 
 
 def test_means_gaps_and_statistics_are_those_of_the_rows(plain: Measured) -> None:
-    assert len(plain.found.first_pass.settings) == 4
-    assert sum(plain.found.first_pass.rows) == plain.run.num_rows == 12 * 20 * 4
+    assert len(plain.found.strata.settings) == 4
+    assert sum(plain.found.strata.rows) == plain.run.num_rows == 12 * 20 * 4
     for s in range(4):
         rows = rows_of(plain, s)
         for i, column in enumerate(plain.run.schemes):
@@ -175,7 +175,7 @@ def test_quantiles_and_histograms_are_those_of_the_rows(plain: Measured) -> None
 
 
 def test_edges_of_a_constant_and_of_nothing() -> None:
-    tally = Tally(width=1.0, cells=8)
+    tally = CellCounts(width=1.0, cells=8)
     assert len(tally.edges(10)) == 0
     tally.add(np.full(50, 3.0))
     assert len(tally.edges(10)) == 0
@@ -807,7 +807,7 @@ def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
 def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) -> None:
     decoded = read_decode(decode_file(tmp_path / "decode.jsonl", RECORDS))
     rows = {row.decoder: row for row in decoded.predicted(plain.run, plain.found)}
-    setting = plain.found.first_pass.settings.index((1.0, 1.0))
+    setting = plain.found.strata.settings.index((1.0, 1.0))
     mean = {c.name: plain.found.lower[setting].value[i] for i, c in enumerate(plain.run.schemes)}
     single, kseq = mean["optimum_iid_k1"], mean["kseq_iid_k4"]
     assert rows["SpeculativeSampling(3)"].measured.value == pytest.approx(12 / 6)
@@ -1096,7 +1096,7 @@ def test_what_acceptance_is_lost_to_is_told(tmp_path: Path) -> None:
         assert all(part["low"] <= part["mean"] <= part["high"] for part in parts)
     text = write_report(folder).markdown.read_text(encoding="utf-8")
     told = text.split("## What acceptance is lost to, temperature 1")[1].split("\n## ")[0]
-    where = data.found.first_pass.settings.index((1.0, 1.0))
+    where = data.found.strata.settings.index((1.0, 1.0))
     # 1 − TV
     assert (
         f"| accepted by the best verifier | {1 - data.found.statistics[where].value[2]:.4f} |"

@@ -12,7 +12,7 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.end_to_end import JointAudit
-from otm.audit.generation_audit import TARGET, ToyCache
+from otm.audit.generations import TARGET, ToyCache
 from otm.audit.templates.generate import candidate as right
 from otm.tracing.answers import CandidateFailure
 

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from torch.overrides import TorchFunctionMode
 
 import otm
+from analysis.errors import AnalysisError
+from analysis.models.pair import Pair, to_numpy
 from otm import audit
 from otm.audit import BlockCandidate
 from otm.audit.log_audit import LogAudit
 from otm.audit.sampled_audit import SampledAudit
 from otm.audit.token_log import LogRecord
-
-from ..errors import AnalysisError
-from ..models.pair import Pair, to_numpy
 
 _NUM_DRAFTS = 4
 MOST_BLOCKS = 4096
@@ -71,7 +70,7 @@ def sampling_function() -> Any:
         raise AnalysisError(
             f"transformers {transformers.__version__} has no "
             "generation.utils._speculative_sampling. Install the version of "
-            "constraints.txt, or adapt analysis/adapters/assisted.py to the new name."
+            "constraints.txt, or adapt benchmarks/public_code/assisted.py to the new name."
         )
     return utils._speculative_sampling
 

@@ -35,7 +35,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from otm._arrays import BLOCK
+from otm._arrays import BLOCK, Floats
 from otm._numba import Function, compile_once
 from otm.overlap.curve import (
     BISECTIONS,
@@ -45,7 +45,6 @@ from otm.overlap.curve import (
     SETTLED,
 )
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Places = NDArray[np.int16]
 Flags = NDArray[np.bool_]

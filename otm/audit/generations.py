@@ -214,7 +214,7 @@ class GenerationCandidate(EndToEndCandidate):
         tables = (DRAFT.table, TARGET.table) if scope.pair is None else scope.pair
         draft, target = map(ToyLanguage, tables)
         made = "".join(
-            f"{name} = otm.audit.generation_audit.ToyLanguage({model.table.tolist()})\n"
+            f"{name} = otm.audit.generations.ToyLanguage({model.table.tolist()})\n"
             for name, model in (("draft", draft), ("target", target))
         )
         found = []
