@@ -73,7 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument("--version", action="version", version=f"otm {version}")
     options = parser.parse_args(words)
     if options.command == "completion":
-        options.own, options.further = {name: _module(name) for name in OWN}, sorted(_further())
+        options.own = {name: _module(name) for name in OWN}
+        options.further = {
+            name: None if _missing(entry) else entry.load()
+            for name, entry in sorted(_further().items())
+        }
     status: int = _module(options.command).run(options)
     return status
 
@@ -91,7 +95,7 @@ def _further() -> dict[str, EntryPoint]:
 
 def _run_further(entry: EntryPoint, words: list[str]) -> int:
     """Run a command of another package, or say what it needs."""
-    if missing := [name for name in _required(entry) if not _version(name)]:
+    if missing := _missing(entry):
         wanted = (
             f"pip install '{entry.dist.name if entry.dist else 'otm-speculative'}[{EXTRA}]', in a "
             f"checkout '.[{EXTRA}]'"
@@ -105,14 +109,15 @@ def _run_further(entry: EntryPoint, words: list[str]) -> int:
     return status
 
 
-def _required(entry: EntryPoint) -> list[str]:
-    """Return the distributions that the extra installs for a command."""
+def _missing(entry: EntryPoint) -> list[str]:
+    """Return the distributions of the extra that a command needs and that are not installed."""
     lines = (entry.dist.requires if entry.dist else None) or ()
-    return [
+    needed = (
         re.split(r"[^\w.-]", line)[0]
         for line in lines
         if re.search(rf"extra == ['\"]{EXTRA}['\"]", line)
-    ]
+    )
+    return [name for name in needed if not _version(name)]
 
 
 def _version(name: str) -> str | None:

@@ -100,6 +100,22 @@ def _page(space: str, members: list[str]) -> str:
     return "\n".join([*lines, "", *(_entry(full, public_objects()[full]) for full in members)])
 
 
+def _index(spaces: list[str]) -> str:
+    """Return the first page: a line for each namespace, with what it holds."""
+    from docstrings import convert  # noqa: PLC0415 (as above)
+
+    lines = [
+        "Reference\n=========\n",
+        "Every public name, by namespace. Verbs, laws and verifiers stand at the top level.\n",
+        ".. list-table::\n   :widths: 30 70\n",
+    ]
+    for space in spaces:
+        sentence = " ".join(convert([first_sentence(importlib.import_module(space))]))
+        lines += [f"   * - :doc:`{space}`", f"     - {sentence}"]
+    toctree = "\n".join(f"   {space}" for space in spaces)
+    return "\n".join([*lines, f"\n.. toctree::\n   :hidden:\n\n{toctree}\n"])
+
+
 def write(folder: Path) -> None:
     """Write the pages that have changed, and remove those of names that are gone."""
     spaces: dict[str, list[str]] = defaultdict(list)
@@ -108,12 +124,7 @@ def write(folder: Path) -> None:
         spaces[full.rpartition(".")[0]].append(full)
     for space, members in spaces.items():
         pages[space] = _page(space, sorted(members, key=str.lower))
-    toctree = "\n".join(f"   {space}" for space in spaces)
-    head = (
-        "Reference\n=========\n\nEvery public name, by namespace. Verbs, laws and verifiers stand "
-        "at the top level.\n\n"
-    )
-    pages["index"] = f"{head}.. toctree::\n   :maxdepth: 1\n\n{toctree}\n"
+    pages["index"] = _index(list(spaces))
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.rst"):
         if old.stem not in pages:

@@ -72,8 +72,8 @@ def _signature(cls: type) -> str:
 
 
 def verifier_rows() -> list[list[str]]:
-    """Return name and title, laws, lossless, accuracy, cost, gradients and reference of every
-    registered verifier.
+    """Return name and title, laws, lossless, gradients and reference of every registered
+    verifier.
     """
     rows = []
     for verifier in otm.verifiers.VERIFIERS:
@@ -82,8 +82,6 @@ def verifier_rows() -> list[list[str]]:
                 f"{_signature(verifier)} {verifier.title}",
                 _laws(verifier),
                 "yes" if verifier.lossless else "no",
-                _cell(part(verifier, "Accuracy")) or "exact, by enumeration",
-                _cell(part(verifier, "Cost")),
                 "yes" if verifier.differentiable else "–",
                 _cell(part(verifier, "Reference")),
             ]
@@ -118,7 +116,7 @@ def decoder_rows() -> list[list[str]]:
 
 TABLES = {
     "verifiers": (
-        ("verifier", "draft laws", "lossless", "accuracy", "cost", "gradients", "reference"),
+        ("verifier", "draft laws", "lossless", "gradients", "reference"),
         verifier_rows,
     ),
     "laws": (("call", "name", "how drafts are drawn"), law_rows),

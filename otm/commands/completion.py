@@ -1,13 +1,18 @@
 """``otm completion SHELL``: prints what makes a shell complete commands and options of ``otm``.
 
-The words are read off the parsers of the commands themselves, so that none is forgotten; after an
-option that takes one of a few words these are offered, else files.
+The words are read off the parsers of the commands themselves, and off the help of those that an
+extra adds, so that none is forgotten; after an option that takes one of a few words these are
+offered, else files.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import re
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 SHELLS = ("bash", "zsh", "fish")
@@ -19,8 +24,8 @@ def register(commands: Any) -> None:
         "completion",
         help="print what makes a shell complete otm's words",
         epilog=(
-            'bash, zsh: eval "$(otm completion bash)" in the start-up file; fish: otm completion '
-            "fish | source"
+            "bash, zsh: otm completion bash > FILE, and source FILE in the start-up file; fish: "
+            "otm completion fish > ~/.config/fish/completions/otm.fish"
         ),
     )
     completion.add_argument("shell", choices=SHELLS)
@@ -29,12 +34,8 @@ def register(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the script and return the exit status."""
     words = {name: _words(name, command) for name, command in options.own.items()}
-    names = [*words, *options.further]  # commands that an extra adds
-    print(
-        _fish(words, names)
-        if options.shell == "fish"
-        else _bash(words, names, zsh=options.shell == "zsh")
-    )
+    words |= {name: _words_of_help(name, call) for name, call in options.further.items()}
+    print(_fish(words) if options.shell == "fish" else _bash(words, zsh=options.shell == "zsh"))
     return 0
 
 
@@ -53,7 +54,18 @@ def _words(name: str, command: Any) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _bash(words: dict[str, dict[str, tuple[str, ...]]], names: list[str], *, zsh: bool) -> str:
+def _words_of_help(
+    name: str, call: Callable[[list[str]], int] | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the options in the help of a command that an extra adds; none if it cannot run."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        if call:
+            call([name, "--help"])
+    return dict.fromkeys(re.findall(r"(?<!\S)--[a-z][a-z-]*", told.getvalue()), ())
+
+
+def _bash(words: dict[str, dict[str, tuple[str, ...]]], *, zsh: bool) -> str:
     cases, places = [], []
     for name, followed in words.items():
         cases += [
@@ -68,7 +80,7 @@ def _bash(words: dict[str, dict[str, tuple[str, ...]]], names: list[str], *, zsh
         *(["autoload -U +X bashcompinit && bashcompinit"] if zsh else []),
         "_otm() {",
         '  local words=""',
-        f'  if [ "$COMP_CWORD" = 1 ]; then words="{" ".join(names)} --help --version"',
+        f'  if [ "$COMP_CWORD" = 1 ]; then words="{" ".join(words)} --help --version"',
         '  else case "${COMP_WORDS[1]} ${COMP_WORDS[COMP_CWORD-1]}" in',
         *cases,
         '    *) case "${COMP_WORDS[1]}" in',
@@ -82,8 +94,8 @@ def _bash(words: dict[str, dict[str, tuple[str, ...]]], names: list[str], *, zsh
     return "\n".join(lines)
 
 
-def _fish(words: dict[str, dict[str, tuple[str, ...]]], names: list[str]) -> str:
-    lines = [f"complete -c otm -n __fish_use_subcommand -f -a {shlex.quote(' '.join(names))}"]
+def _fish(words: dict[str, dict[str, tuple[str, ...]]]) -> str:
+    lines = [f"complete -c otm -n __fish_use_subcommand -f -a {shlex.quote(' '.join(words))}"]
     for name, followed in words.items():
         for word, choices in followed.items():
             kind = f" -l {word.removeprefix('--')}" if word != name else ""

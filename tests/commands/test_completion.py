@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+import otm.__main__
 from otm.__main__ import OWN, _parser, main
 
 
@@ -45,6 +46,30 @@ def test_every_option_is_offered(capsys: pytest.CaptureFixture[str]) -> None:
             if option.startswith("--")
         }
         assert set(completed(text, "otm", name, "--")) == known
+
+
+def test_options_of_further_commands_are_read_off_their_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def further(words: list[str]) -> int:
+        assert words == ["further", "--help"]
+        print("Usage: otm further [OPTIONS]\n  --an-option  not-an-option, -x  --other TEXT")
+        raise SystemExit(0)
+
+    class Entry:
+        dist = None
+
+        def load(self) -> object:
+            return further
+
+    monkeypatch.setattr(otm.__main__, "_further", lambda: {"further": Entry()})
+    text = script("bash", capsys)
+    assert completed(text, "otm", "fur") == ["further"]
+    assert completed(text, "otm", "further", "-") == ["--an-option", "--other"]
+    monkeypatch.setattr(otm.__main__, "_missing", lambda entry: ["torch"])
+    text = script("bash", capsys)
+    assert completed(text, "otm", "fur") == ["further"]
+    assert completed(text, "otm", "further", "-") == []
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
