@@ -46,21 +46,18 @@ class Hull:
     """The concave hull of (Q, b) as blocks of descending slope Δb/ΔQ, with running sums.
 
     Attributes:
-        q, b: increments of the blocks `(m,)`; the slope b/q is at least 1 on the first `crossing`
-            blocks.
+        q, b: increments of the blocks `(m,)`; the slope b/q is at least 1 on the first c blocks.
         vertical: b of the tokens with q = 0, the hull's rise at Q = 0.
-        crossing: number of blocks with b ≥ q.
-        near: sums from Q = 0 over the first a blocks, a = 0..crossing: ΣQ, vertical + Σb, and the
+        near: sums from Q = 0 over the first a blocks, a = 0..c: ΣQ, vertical + Σb, and the
             supporting line's intercept.
         far: the same from Q = 1 inwards over the last a blocks.
         near_inner, far_inner: Σ of the divergence terms q log(q/b) − q + b of the blocks between
-            the a-th and the crossing.
+            the a-th and the c-th.
     """
 
     q: NDArray[np.float64]
     b: NDArray[np.float64]
     vertical: float
-    crossing: int
     near: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
     far: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
     near_inner: NDArray[np.float64]
@@ -77,7 +74,6 @@ class Hull:
             q=q,
             b=b,
             vertical=vertical,
-            crossing=crossing,
             near=near,
             far=far,
             near_inner=np.concatenate([[0.0], np.cumsum(terms[:crossing][::-1])])[::-1],

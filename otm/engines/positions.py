@@ -13,14 +13,13 @@ multiplying survivals once more counts every rejection twice. EAGLE's lists `alp
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import any_array, check_count, plain_reals
+from otm.pmf import check_count, plain_reals
 
 MAX_POSITIONS = 100_000
 """Longest chain of drafts that is believed."""
@@ -171,38 +170,6 @@ class PositionAcceptance:
                 f"{array.dtype} of shape {array.shape}. Divide what was accepted by what was tried."
             )
         return cls(np.cumprod(array.astype(np.float64)))
-
-    @classmethod
-    def from_histogram(cls, counts: Sequence[int]) -> PositionAcceptance:
-        """Sum up how many verifications accepted exactly 0, 1, …, L drafts.
-
-        Args:
-            counts: H, `(L + 1,)`: H[j] verifications accepted exactly j drafts, as in SGLang's
-                spec_accept_histogram.
-
-        Returns:
-            PositionAcceptance of length L.
-
-        Raises:
-            InvalidParameter: unless there are at least two counts, none negative, some positive.
-
-        >>> PositionAcceptance.from_histogram([2, 2, 6]).survival.tolist()
-        [0.8, 0.6]
-        """
-        raw = any_array(counts)
-        array = raw.astype(np.float64) if raw.dtype.kind in "iuf" else np.empty(0)
-        if (
-            array.ndim != 1
-            or array.size < 2
-            or not np.isfinite(array).all()
-            or array.min() < 0
-            or array.sum() <= 0
-        ):
-            raise InvalidParameter(
-                "A histogram needs counts ≥ 0 of 0, 1, … accepted drafts, not all 0; got "
-                f"{raw.tolist()[:8] if raw.ndim else raw}."
-            )
-        return cls(np.cumsum(array[::-1])[::-1][1:] / array.sum())
 
     def to_csv(self) -> str:
         r"""Write a row for each position, which `parse_acceptance` reads back exactly.

@@ -90,10 +90,6 @@ class TestPositions:
                 for bad in ([1.5], [-0.1], [math.nan], ["a"], [True], [[0.5]])
             ),
             *(
-                (PositionAcceptance.from_histogram, bad)
-                for bad in ([5], [0, 0], [-1, 2], ["a", "b"], [True, False])
-            ),
-            *(
                 (lambda measured: PositionAcceptance([0.8, 0.6], measured=measured), bad)
                 for bad in (0, 3, 1.0, True)
             ),

@@ -72,7 +72,6 @@ class TokensEstimate:
         tokens: `(L + 1,)`, 1 + Σ_{i≤γ} S_i.
         engine_tokens: tokens per step of what the engine ran.
         clusters: what is taken as independent.
-        assumption: what the estimate rests on beyond the record.
         replicates: `(R, L + 1)` and `(R,)`, both estimates without one kind of cluster;
             multiplicity: `(R,)`, clusters of each kind.
     """
@@ -80,7 +79,6 @@ class TokensEstimate:
     tokens: Floats
     engine_tokens: float
     clusters: Clusters
-    assumption: str
     replicates: Floats
     engine_replicates: Floats
     multiplicity: Floats
@@ -430,18 +428,10 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
     """
     check_instance(record, AcceptanceRecord, name="record")
     total = record.survivors  # refuses what has none
-    assumption = {
-        "none": "",
-        "observed": "draft lengths are independent of acceptance",
-        "hidden": "drafts that were not made count as rejected",
-        "unknown": "every step drafted the full length",
-    }[record.censoring]
     if not all(part.counted for part in record.parts):
         tokens = _tokens(np.minimum(1.0, total / record.parts[0].steps))
         empty = np.empty((0, tokens.size))
-        return TokensEstimate(
-            tokens, record.pooled_mean, "none", assumption, empty, np.empty(0), np.empty(0)
-        )
+        return TokensEstimate(tokens, record.pooled_mean, "none", empty, np.empty(0), np.empty(0))
     table = _Clusters.of(record)
     accepted, tried, engine = (
         table.sum(one) for one in (table.accepted, table.tried, table.engine)
@@ -454,7 +444,6 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
         tokens=_tokens(table.survival(accepted, tried)),
         engine_tokens=float(1.0 + engine[0] / engine[1]),
         clusters=table.kind,
-        assumption=assumption,
         replicates=_tokens(survival),
         engine_replicates=engine_replicates,
         multiplicity=table.multiplicity,
