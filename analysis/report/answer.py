@@ -124,7 +124,7 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
         "kinds": KINDS,
         "verifiers": {"-1": CHAIN_VERIFIER} | verifiers,
         "short": {"-1": "best chain"}
-        | {str(i): s.attained or s.label for i, s in enumerate(schemes_of(run))},
+        | {str(i): s.short for i, s in enumerate(schemes_of(run))},
         "words": ENDS
         | {
             "range": RANGE,

@@ -159,7 +159,7 @@ class _Setting:
         if not columns:
             return []
         numbers = [self.run.schemes[i].k for i in columns]
-        label = printable(f"otm.{scheme.attained}" if scheme.attained else scheme.label)
+        label = printable(scheme.short)
         ranked = accepts_by_rank(scheme.identity, scheme.law, scheme.definition)
         vector = _by_rank(numbers, self.lower[columns]) if ranked else None
         if vector is None:

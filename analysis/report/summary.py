@@ -47,7 +47,7 @@ class Scheme:
         usable: whether it can be chosen: a verifier, or an optimum that one of `otm` attains.
         columns: indices into `run.schemes`, ascending in k.
         optimum: index of the scheme that is the optimum of the same law, None without one.
-        attained: the class of `otm` that attains it, for an optimum that one does; else empty.
+        short: what charts and answers call it: the verifier's name for an optimum that one attains.
     """
 
     identity: str
@@ -59,7 +59,7 @@ class Scheme:
     usable: bool
     columns: tuple[int, ...]
     optimum: int | None
-    attained: str
+    short: str
 
 
 def schemes_of(run: Run) -> tuple[Scheme, ...]:
@@ -85,10 +85,11 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
         rule = ", by rule" if len(definitions[identity, law]) > 1 and definition == "rule" else ""
         # parameters and law share one pair of brackets
         label = f"{name}{rule} ({LAWS.get(law, law)})".replace(") (", "; ")
-        by = ATTAINED.get(law, "").removeprefix("otm.")
-        attained = kinds[key] == "optimum" and bool(by)
+        short = label
+        attained = kinds[key] == "optimum" and law in ATTAINED
         if attained:
             name = label = f"optimum, {LAWS[law]} drafts ({ATTAINED[law]})"
+            short = f"{otm.Optimal.title} ({LAWS[law]})"
         usable = attained or kinds[key] == "verifier"
         schemes.append(
             Scheme(
@@ -101,7 +102,7 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
                 usable,
                 tuple(columns),
                 optima[0],
-                by if attained else "",
+                short,
             )
         )
     return tuple(schemes)
@@ -115,7 +116,7 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
     return {
         "settings": setting_labels(run, found),
         "schemes": [
-            {"label": s.label, "short": s.attained or s.label, "kind": s.kind} for s in schemes
+            {"label": s.label, "short": s.short, "kind": s.kind} for s in schemes
         ],
         "columns": [
             {"scheme": scheme_of[i], "k": column.k} for i, column in enumerate(run.schemes)

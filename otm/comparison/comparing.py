@@ -101,6 +101,7 @@ def compare(
         purpose="otm.compare"
     )
     rows, skipped = [], set()
+    alike = dict[str, None]()
     slow: dict[type[Law], dict[str, None]] = {}  # names, in the order of the verifiers
     large = verifiers is None and problem.num_tokens > _MOST_TOKENS_BY_DEFAULT
     for count in counts:
@@ -131,16 +132,13 @@ def compare(
                         f"optimum column, and {verifier!r} in verifiers= runs its program"
                     )
                 elif verifier.supports(here.law):
-                    if not (seen and (verifiers is None or verifier.supports(IID(1)))):
-                        row = _row(
-                            verifier,
-                            here,
-                            best,
-                            generator,
-                            samples=beside_exact,
-                            without_exact=draws,
-                        )
-                        rows.append(row)
+                    if seen and (verifiers is None or verifier.supports(IID(1))):
+                        alike[make.title] = None
+                        continue
+                    row = _row(
+                        verifier, here, best, generator, samples=beside_exact, without_exact=draws
+                    )
+                    rows.append(row)
                 elif verifiers is None:
                     skipped.add(
                         "left out: pairs of verifier and draft law that do not fit each other "
@@ -150,6 +148,8 @@ def compare(
                     skipped.add(
                         f"left out: {verifier} for drafts {here.law}, which it does not verify"
                     )
+    if alike:
+        skipped.add(f"left out at one draft, which is i.i.d. there: {', '.join(alike)}")
     skipped |= {
         f"left out beyond {_MOST_TOKENS_BY_DEFAULT:,} tokens, where they may take minutes; "
         f"verifiers= takes them: for drafts {make.__name__} {', '.join(names)}"

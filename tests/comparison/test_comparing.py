@@ -196,8 +196,9 @@ def test_by_default_every_verifier_appears_and_no_row_twice() -> None:
     # one draft without replacement is an i.i.d. one, the likeliest token is not
     assert otm.WithoutReplacement(1) not in laws and otm.TopK(1) in laws
     assert all(row.exact <= row.optimum + 1e-9 for row in table.rows if row.verifier.lossless)
-    (note,) = table.left_out
-    assert "do not fit" in note  # what the caller did not name is left out silently
+    alike, unfit = table.left_out
+    assert alike.endswith("i.i.d. there: without replacement, greedy, threshold race")
+    assert "do not fit" in unfit
     for shown in (table, dataclasses.replace(table, full=True)):
         *blocks, _ = str(shown).split("\n\n")
         assert max(map(len, str(shown).splitlines())) <= 100
