@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,6 +43,20 @@ def steps(
             "of this deviation.",
         ),
     ] = None,
+    tempered: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="With --nodes: refined scores only, as they are, with drafts at this temperature "
+            "of their own, repeatable, and with K and L by the draft's entropy."
+        ),
+    ] = None,
+    third: Annotated[
+        str | None,
+        typer.Option(
+            help="low, middle or high: only the third of the contexts after which the target's "
+            "entropy is so."
+        ),
+    ] = None,
     contexts: Annotated[int, typer.Option(min=6, help="How many contexts.")] = 400,
     context_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a context.")] = 64,
     setting: Setting,
@@ -57,17 +71,23 @@ def steps(
 
     import numpy as np
 
-    from ..decode.nodes import NodeTable, compare_nodes
-    from ..decode.steps import StepTable, compare_steps, windows
     from ..files import read_small, write_json
     from ..models.causal import pair_models
     from ..models.source import load_source
     from ..provenance import environment, published_origin
+    from ..steps.contexts import third_by_entropy, windows
+    from ..steps.drafters import BlurredModel
+    from ..steps.nodes import DEPTH, compare_nodes
+    from ..steps.refined import compare_refined
+    from ..steps.rows import NodeTable
+    from ..steps.shapes import StepTable, compare_steps
 
     load = os.getloadavg()
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
     pair = load_source(models)
     drafter, judge = pair_models(pair, setting)
+    if blur is not None:
+        drafter = BlurredModel(judge, blur)
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         say(f"note     {note}")
@@ -75,29 +95,16 @@ def steps(
     for size in [None] if nodes else sizes:
         rng = np.random.default_rng(seed)
         places = windows(tokens, context_tokens, contexts, rng)
-        table: StepTable | NodeTable
-        if size is None:
-            assert nodes is not None
-            table = compare_nodes(
-                draft=drafter,
-                target=judge,
-                contexts=places,
-                nodes=nodes,
-                noises=noises,
-                blur=blur,
-                rng=rng,
-            )
+        if third is not None:
+            places = third_by_entropy(judge, places, third, DEPTH, rng)
+        given: dict[str, Any] = {"draft": drafter, "target": judge, "contexts": places, "rng": rng}
+        if size is not None:
+            tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
+        elif tempered:
+            tables.append(compare_refined(**given, nodes=nodes or [], temperatures=tempered))
         else:
-            table = compare_steps(
-                draft=drafter,
-                target=judge,
-                contexts=places,
-                num_drafts=size[0],
-                length=size[1],
-                rng=rng,
-            )
-        tables.append(table)
-        say(f"{table}\n")
+            tables.append(compare_nodes(**given, nodes=nodes or [], noises=noises))
+        say(f"{tables[-1]}\n")
         if out is not None:
             record = {
                 "manifest": environment() | published_origin(load),
