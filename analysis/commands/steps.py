@@ -33,7 +33,7 @@ def steps(
         ),
     ] = None,
     noises: Annotated[
-        int, typer.Option(min=2, help="With --nodes: noises of each context to grow trees on.")
+        int, typer.Option(min=2, help="With --nodes and --drafts: noises of each context.")
     ] = 4,
     blur: Annotated[
         float | None,
@@ -50,6 +50,14 @@ def steps(
             "of their own, repeatable, and with K and L by the draft's entropy."
         ),
     ] = None,
+    drafts: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="Compare laws and verifiers of one token by this mean number of drafts instead, "
+            "repeatable.",
+        ),
+    ] = None,
     third: Annotated[
         str | None,
         typer.Option(
@@ -63,8 +71,8 @@ def steps(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the contexts and drafts.")] = 0,
     out: Annotated[Path | None, output_option("Where to write the tables (JSON).")] = None,
 ) -> None:
-    """Compare decoders of K drafted sequences on the same drafts, or all schemes within a number of
-    verified nodes: tokens per call with intervals, beside a bound.
+    """Compare decoders of K drafted sequences on the same drafts, all schemes within a number of
+    verified nodes, or laws and verifiers of one token: means with intervals, beside a bound.
     """
     import dataclasses
     import os
@@ -77,6 +85,7 @@ def steps(
     from ..provenance import environment, published_origin
     from ..steps.contexts import third_by_entropy, windows
     from ..steps.drafters import BlurredModel
+    from ..steps.lists import ListTable, compare_lists
     from ..steps.nodes import DEPTH, compare_nodes
     from ..steps.refined import compare_refined
     from ..steps.rows import NodeTable
@@ -91,8 +100,8 @@ def steps(
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         say(f"note     {note}")
-    tables: list[StepTable | NodeTable] = []
-    for size in [None] if nodes else sizes:
+    tables: list[StepTable | NodeTable | ListTable] = []
+    for size in [None] if nodes or drafts else sizes:
         rng = np.random.default_rng(seed)
         places = windows(tokens, context_tokens, contexts, rng)
         if third is not None:
@@ -100,6 +109,8 @@ def steps(
         given: dict[str, Any] = {"draft": drafter, "target": judge, "contexts": places, "rng": rng}
         if size is not None:
             tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
+        elif drafts:
+            tables.append(compare_lists(**given, numbers=drafts, noises=noises))
         elif tempered:
             tables.append(compare_refined(**given, nodes=nodes or [], temperatures=tempered))
         else:
