@@ -36,12 +36,16 @@ def steps(
         int, typer.Option(min=2, help="With --nodes and --drafts: noises of each context.")
     ] = 4,
     blur: Annotated[
-        float | None,
+        list[float] | None,
         typer.Option(
             min=0.0,
             help="With --nodes: the draft is the target, its log-probabilities with normal noise "
-            "of this deviation.",
+            "of this deviation, repeatable.",
         ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="With --nodes: only this scheme of the table, repeatable."),
     ] = None,
     tempered: Annotated[
         list[float] | None,
@@ -83,6 +87,7 @@ def steps(
     verified nodes, or laws and verifiers of one token: means with intervals, beside a bound.
     """
     import dataclasses
+    import itertools
     import os
 
     import numpy as np
@@ -104,13 +109,12 @@ def steps(
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
     pair = load_source(models)
     drafter, judge = pair_models(pair, setting)
-    if blur is not None:
-        drafter = BlurredModel(judge, blur)
+    drafters = [BlurredModel(judge, deviation) for deviation in blur or []] or [drafter]
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         say(f"note     {note}")
     tables: list[StepTable | NodeTable | ListTable] = []
-    for size in [None] if nodes or drafts else sizes:
+    for size, drafter in itertools.product([None] if nodes or drafts else sizes, drafters):
         rng = np.random.default_rng(seed)
         places = windows(tokens, context_tokens, contexts, rng)
         if third is not None:
@@ -125,7 +129,7 @@ def steps(
         elif tempered:
             tables.append(compare_refined(**given, nodes=nodes or [], temperatures=tempered))
         else:
-            tables.append(compare_nodes(**given, nodes=nodes or [], noises=noises))
+            tables.append(compare_nodes(**given, nodes=nodes or [], noises=noises, only=only))
         say(f"{tables[-1]}\n")
         if out is not None:
             record = {

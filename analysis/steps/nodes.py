@@ -26,10 +26,11 @@ from otm.sequence import (
 from otm.sequence.models import Context, next_distribution, next_distributions
 from otm.sequence.noise_tree import tokens_by_noise
 
+from ..errors import AnalysisError
 from ..statistics import Floats
 from .belief import fitted_scale, seen_along
 from .contexts import check_contexts, entropy, read_anew
-from .gains import BOUND, CHAIN, SCHEMES, DraftedSequences, bound_terms
+from .gains import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
 from .rows import Chosen, NodeRow, NodeTable, best_within, rows_within
 
 NOISE_TREE = "tree on shared noise"
@@ -38,6 +39,7 @@ SAMPLED = "sampled tree, traversal"
 DEPTH = 8
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24)
 _TRAVERSED = (2, 4, 8)
+ALL = (LIKELIEST, NOISE_TREE, SAMPLED, *SCHEMES, TRAVERSAL)
 
 
 def compare_nodes(
@@ -48,6 +50,7 @@ def compare_nodes(
     nodes: Sequence[int],
     noises: int,
     numbers: Sequence[int] = NUMBERS,
+    only: Sequence[str] | None = None,
     rng: np.random.Generator,
 ) -> NodeTable:
     """Return tokens per call by scheme and number of verified nodes.
@@ -61,12 +64,19 @@ def compare_nodes(
         nodes: the budgets.
         noises: noises of each context that trees are grown on.
         numbers: of independent sequences, ascending from 1.
+        only: names of schemes, where the target has chance; the tree on shared noise and the bound
+            are there besides. None for all.
         rng: the generator.
 
     Raises:
-        AnalysisError: for fewer than six contexts.
+        AnalysisError: for fewer than six contexts, or on a name that is none.
     """
     check_contexts(contexts)
+    names = ALL if only is None else only
+    if unknown := sorted({*names} - {*ALL}):
+        raise AnalysisError(
+            f"Schemes are {', '.join(ALL)}; got {unknown[0]!r:.60}. Pass some of them."
+        )
     if np.all(next_distribution(target, contexts[0], name="target") % 1.0 == 0.0):
         return _compare_certain(draft, target, contexts, nodes)
     seeds = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=noises)]
@@ -75,9 +85,9 @@ def compare_nodes(
     randomness, by_nodes, sequences, pair = Sampled(rng), [], list[Planned](), []
     for number, context in enumerate(read_anew(contexts, "contexts", draft, target)):
         scale = scales[1 - number % 2]
-        by_nodes.append(_trees(draft, target, context, nodes, seeds, scale, randomness))
+        by_nodes.append(_trees(draft, target, context, nodes, seeds, scale, names, randomness))
         drafted = DraftedSequences(draft, target, context, numbers[-1], DEPTH, randomness)
-        sequences.append(planned(drafted, numbers))
+        sequences.append(planned(drafted, numbers, names))
         p, q = drafted.first
         pair.append((float(np.minimum(p, q).sum()), entropy(q)))
     trees = {name: np.array([one[name] for one in by_nodes]) for name in by_nodes[0]}
@@ -105,11 +115,12 @@ Planned = tuple[Floats, dict[str, Floats], list[Floats]]
 def planned(
     drafted: DraftedSequences,
     numbers: Sequence[int],
-    names: Sequence[str] = tuple(SCHEMES),
-    traversed: Sequence[int] = _TRAVERSED,
+    names: Sequence[str],
 ) -> Planned:
     """Return what the first K of some sequences have and gain for every K and length."""
-    gained = [drafted.gained(k, names, traversed) for k in numbers]
+    traversed = _TRAVERSED if TRAVERSAL in names else ()
+    there = [name for name in SCHEMES if name in names]
+    gained = [drafted.gained(k, there, traversed) for k in numbers]
     tokens = {name: np.array([one[name] for one in gained]) for name in gained[0]}
     if CHAIN in tokens:
         tokens[CHAIN][1:] = np.nan  # a plan of one sequence only
@@ -132,6 +143,7 @@ def _trees(
     nodes: Sequence[int],
     seeds: Sequence[SharedNoise],
     scale: float,
+    names: Sequence[str],
     randomness: Sampled,
 ) -> dict[str, Floats]:
     """Return tokens `(most + 1,)` of trees after a context, by how many nodes they have."""
@@ -143,16 +155,19 @@ def _trees(
         contexts=[context] * len(seeds),
         noises=seeds,
     )
-    sampled = np.full(most + 1, np.nan)
-    for size in nodes:
-        decoder = SampledTree(size, DEPTH)
-        once = [
-            step(decoder, draft=draft, target=target, context=context, randomness=randomness)
-            for _ in seeds
-        ]
-        sampled[size] = np.mean([1.0 + one.accepted for one in once])
-    likeliest = _matched(LikeliestTree(most, DEPTH), draft, target, context, most)
-    return {LIKELIEST: likeliest, NOISE_TREE: grown.mean(axis=0), SAMPLED: sampled}
+    found = {NOISE_TREE: grown.mean(axis=0)}
+    if LIKELIEST in names:
+        found[LIKELIEST] = _matched(LikeliestTree(most, DEPTH), draft, target, context, most)
+    if SAMPLED in names:
+        found[SAMPLED] = np.full(most + 1, np.nan)
+        for size in nodes:
+            decoder = SampledTree(size, DEPTH)
+            once = [
+                step(decoder, draft=draft, target=target, context=context, randomness=randomness)
+                for _ in seeds
+            ]
+            found[SAMPLED][size] = np.mean([1.0 + one.accepted for one in once])
+    return found
 
 
 def _matched(

@@ -60,7 +60,7 @@ def compare_refined(
     for context in read_anew(contexts, "contexts", draft, target):
         for name, model in drafters.items():
             drafted = DraftedSequences(model, target, context, numbers[-1], DEPTH, randomness)
-            found[name].append(planned(drafted, numbers, (REFINED,), ()))
+            found[name].append(planned(drafted, numbers, (REFINED,)))
             if name == REFINED:
                 p, q = drafted.first
                 pair.append((float(np.minimum(p, q).sum()), entropy(q)))

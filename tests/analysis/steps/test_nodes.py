@@ -11,7 +11,7 @@ import otm
 from analysis.errors import AnalysisError
 from analysis.steps.drafters import BlurredModel, TemperedModel
 from analysis.steps.gains import BOUND, CHAIN, REFINED, SCHEMES, TRAVERSAL, DraftedSequences
-from analysis.steps.nodes import LIKELIEST, NOISE_TREE, compare_nodes
+from analysis.steps.nodes import ALL, LIKELIEST, NOISE_TREE, compare_nodes
 from analysis.steps.rows import best_within
 from otm.errors import InvalidParameter
 from otm.sequence import (
@@ -101,6 +101,7 @@ def test_rows_are_those_of_the_trees() -> None:
     assert rows[NOISE_TREE, 6].less == rows[NOISE_TREE, 6].less_high == 0.0
     assert found.rows[0].name == BOUND
     assert "6 contexts" in str(found)
+    assert {name for name, _ in rows} == {*ALL, BOUND}
 
 
 def test_a_target_without_chance_is_told_apart() -> None:
@@ -151,14 +152,21 @@ def test_tempered_models_are_of_one_temperature_only() -> None:
         TemperedModel(model, 0.0)
 
 
-def test_it_refuses_too_few_contexts() -> None:
+@pytest.mark.parametrize(
+    ("count", "only", "message"),
+    [(5, None, "at least 6 contexts"), (6, ["likeliest"], "Schemes are .*got 'likeliest'")],
+)
+def test_it_refuses_too_few_contexts_and_other_names(
+    count: int, only: list[str] | None, message: str
+) -> None:
     draft, target = markov_pair(3, rng=np.random.default_rng(0))
-    with pytest.raises(AnalysisError, match="at least 6 contexts"):
+    with pytest.raises(AnalysisError, match=message):
         compare_nodes(
             draft=draft,
             target=target,
-            contexts=[(0,)] * 5,
+            contexts=[(0,)] * count,
             nodes=(2,),
             noises=2,
+            only=only,
             rng=np.random.default_rng(0),
         )
