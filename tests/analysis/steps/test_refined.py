@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from analysis.errors import AnalysisError
-from analysis.steps.contexts import third_by_entropy, written_entropy
+from analysis.steps.contexts import entropy, third_by_entropy, written_entropy
 from analysis.steps.drafters import TemperedModel
 from analysis.steps.gains import BOUND, REFINED
 from analysis.steps.refined import BY_CONTEXT, by_context, compare_refined
 from otm.sequence import (
+    Decoder,
+    DraftTree,
+    LanguageModel,
     MarkovModel,
+    Randomness,
     RefinedScores,
     SharedNoise,
+    Step,
     completed_law,
+    generated_law,
     markov_pair,
     sequence_law,
     step_law,
 )
+from otm.sequence.decoder import Conditionals
+from otm.sequence.models import Context
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
@@ -32,6 +42,30 @@ def test_drafts_at_a_temperature_of_their_own_are_lossless(temperature: float) -
         sequence_law(target, [1], 3),
         atol=1e-12,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class ByContext(Decoder):
+    """Two sequences of one token where the draft's entropy is high, one of two where it is not."""
+
+    lossless, num_nodes, depth = True, 2, 2
+
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
+        unsure = entropy(model.next(context)) > 0.5
+        plan = RefinedScores(2, 1) if unsure else RefinedScores(1, 2)
+        return plan.draft(model, context, randomness)
+
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        plan = RefinedScores(2, 1) if tree.shape.depth == 1 else RefinedScores(1, 2)
+        return plan.verify(tree, target, randomness)
+
+
+def test_sequences_chosen_by_the_draft_s_entropy_are_lossless() -> None:
+    """Texts of several steps, each with drafts of its context's own number and length."""
+    draft = MarkovModel([[0.9, 0.1], [0.5, 0.5]])
+    target = MarkovModel([[0.6, 0.4], [0.3, 0.7]])
+    found = generated_law(ByContext(), draft=draft, target=target, context=[0], length=4)
+    np.testing.assert_allclose(found, sequence_law(target, [0], 4), atol=1e-12)
 
 
 def test_groups_take_what_is_worth_its_nodes() -> None:
