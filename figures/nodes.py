@@ -34,9 +34,9 @@ SHOWN = {
 """Names of the records, and what the legend calls them."""
 
 
-def records(stem: str, values: Iterable[float]) -> dict[float, dict[str, Any]]:
+def read(stem: str, values: Iterable[float]) -> dict[float, dict[str, Any]]:
     """Return the committed records by a number in their names, those that are there."""
-    paths = {value: DATA / f"nodes{stem}_{value:g}.json" for value in values}
+    paths = {value: DATA / f"{stem}_{value:g}.json" for value in values}
     return {
         value: json.loads(path.read_text(encoding="utf-8"))
         for value, path in paths.items()
@@ -46,7 +46,7 @@ def records(stem: str, values: Iterable[float]) -> dict[float, dict[str, Any]]:
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the records' rows by temperature."""
-    found = records("", TEMPERATURES)
+    found = read("nodes", TEMPERATURES)
     work.tick()
     return {
         "temperatures": [

@@ -7,14 +7,13 @@ data.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from typing import Any
 
 from figures import nodes, quality
 from figures.captures import captures
-from figures.paths import DATA, ROOT
+from figures.paths import ROOT
 from otm.tabular import markdown, with_section
 
 PAGE = ROOT.parent / "docs" / "steps.md"
@@ -169,26 +168,21 @@ def page(text: str) -> str:
     """Return the page with its tables as the data have them."""
     for name, record in zip(("shipped", "public"), captures("steps").values(), strict=True):
         text = with_section(text, name, table(record))
-    by_temperature = nodes.records("", nodes.TEMPERATURES)
+    by_temperature = nodes.read("nodes", nodes.TEMPERATURES)
     text = with_section(text, "nodes", "\n\n".join(map(_titled, by_temperature.items())))
-    public = nodes.records("-smollm2", nodes.TEMPERATURES)
+    public = nodes.read("nodes-smollm2", nodes.TEMPERATURES)
     text = with_section(text, "public nodes", "\n\n".join(map(_titled, public.items())))
     parts = [
         f"{_contexts(title, found)}\n\n{quality_table(quality.tables(found))}"
         for title, found in quality.records().items()
     ]
     text = with_section(text, "quality", "\n\n".join(parts))
-    refined, beliefs = (_read(name) for name in ("refined_1", "beliefs_1"))
-    text = with_section(text, "refined", difference_table(refined, REFINED))
-    text = with_section(text, "beliefs", difference_table(beliefs, NOISE_TREE))
+    for name, reference in (("refined", REFINED), ("beliefs", NOISE_TREE)):
+        for record in nodes.read(name, (1.0,)).values():
+            text = with_section(text, name, difference_table(record, reference))
     for section, stem in (("lists", "lists"), ("public lists", "lists-smollm2")):
-        records = {value: _read(f"{stem}_{value:g}") for value in LISTED}
-        text = with_section(text, section, lists_table(records))
+        text = with_section(text, section, lists_table(nodes.read(stem, LISTED)))
     return text
-
-
-def _read(name: str) -> Record:
-    return dict(json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
 
 
 def _contexts(title: str, found: list[Record]) -> str:
@@ -209,7 +203,8 @@ def _titled(found: tuple[float, Record]) -> str:
 
 def matching_page(text: str) -> str:
     """Return the page for engines that match with its table."""
-    shipped, public = (nodes.records(stem, nodes.TEMPERATURES) for stem in ("", "-smollm2"))
+    stems = ("nodes", "nodes-smollm2")
+    shipped, public = (nodes.read(stem, nodes.TEMPERATURES) for stem in stems)
     text = with_section(text, "matching", matching_table(shipped, (8, 16, 32, 64)))
     return with_section(text, "public matching", matching_table(public, (4, 16, 64)))
 
