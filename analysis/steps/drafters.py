@@ -20,6 +20,9 @@ class BlurredModel(DerivedModel):
 
     p ∝ q·e^{σ z}, z standard normal, the same whenever a context is asked for.
 
+    Raises:
+        InvalidParameter: unless 0 ≤ σ ≤ 100.
+
     >>> from otm.sequence import ZerothOrder
     >>> BlurredModel(ZerothOrder([0.5, 0.5]), 0.0).next([1]).tolist()
     [0.5, 0.5]
@@ -27,6 +30,9 @@ class BlurredModel(DerivedModel):
 
     model: LanguageModel
     deviation: float
+
+    def __post_init__(self) -> None:
+        check_real(self.deviation, name="deviation", low=0.0, high=100.0)
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> Floats:
         """Return the model's distributions, blurred."""

@@ -28,8 +28,8 @@ from .rows import against
 BEST = "best for i.i.d. drafts"
 THRESHOLD, BEST_THRESHOLD = "threshold race, matched", "best for a threshold race's drafts"
 BELIEF = "list by belief, matched"
-_MOST = 256
-"""Tokens of a row that a list by belief may hold."""
+_ROOM = 32
+"""How many times the mean a list by belief may hold."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +111,7 @@ def compare_lists(
 
     Raises:
         AnalysisError: for fewer than six contexts.
+        InvalidParameter: on a mean that there are not tokens for.
     """
     check_contexts(contexts)
     pairs = [
@@ -118,12 +119,12 @@ def compare_lists(
         for one in read_anew(contexts, "contexts", draft, target)
     ]
     p, q = np.array(pairs).swapaxes(0, 1)
+    laws = [otm.ThresholdRace.with_mean_drafts(p, number) for number in numbers]
     seeds = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=noises)]
     lengths = [len(one) for one in contexts]
     scales, lists = _by_belief(p, q, lengths, seeds, numbers)
-    thresholds, rows = list[float](), list[ListRow]()
-    for number, matched in zip(numbers, lists, strict=True):
-        law = otm.ThresholdRace.with_mean_drafts(p, number)
+    rows = list[ListRow]()
+    for number, law, matched in zip(numbers, laws, lists, strict=True):
         problem = otm.Problem(draft=p, target=q, law=law)
         found = dict(_by_table(p, q, number)) | {
             THRESHOLD: np.asarray(otm.acceptance(otm.Race(), problem)),
@@ -133,7 +134,6 @@ def compare_lists(
         ends = {name: against(values, found[THRESHOLD]) for name, values in found.items()}
         some = [ListRow(name, number, *mean, *less) for name, (mean, less) in ends.items()]
         rows += sorted(some, key=lambda row: -row.mean)
-        thresholds.append(law.c)
     different = [float((1.0 - (1.0 - p) ** number).sum(axis=1).mean()) for number in numbers]
     return ListTable(
         len(contexts),
@@ -141,7 +141,7 @@ def compare_lists(
         float(np.minimum(p, q).sum(axis=1).mean()),
         float(np.mean([entropy(row) for row in q])),
         scales,
-        tuple(thresholds),
+        tuple(law.c for law in laws),
         tuple(different),
         tuple(rows),
     )
@@ -187,7 +187,7 @@ def _by_belief(
         for row, token in halves[half]:
             belief = scipy.special.softmax(row / scales[1 - half])
             tokens.append(belief[token])
-            believed.append(-np.sort(-belief)[:_MOST])
+            believed.append(-np.sort(-belief)[: _ROOM * max(numbers)])
         falling = -np.sort(-np.concatenate(believed))
         for found, number in zip(held, numbers, strict=True):
             least = falling[number * len(tokens) - 1]
