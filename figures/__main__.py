@@ -35,6 +35,7 @@ FURTHER = (
     "fine_tuning",
     "best_step",
     "nodes",
+    "quality",
     "house",
     "front",
     "lossy_rules",

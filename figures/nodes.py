@@ -1,7 +1,7 @@
-"""Tokens per call against verified nodes, scheme by scheme, and against the draft's quality.
+"""Tokens per call against verified nodes, scheme by scheme.
 
 From the records of `python -m analysis steps --nodes …` on the shipped pair: a panel for each
-temperature of both models, and one for drafts that are the target with noise on its logits.
+temperature of both models.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from figures.work import Work
 from otm import drawing
 
 TEMPERATURES = (1.0, 0.6, 0.3, 0.0)
-BLURS = (1.2, 0.8, 0.4)
 NODES = 64
-"""Budget at which drafts of several qualities are compared."""
+"""Budget at which schemes are ranked."""
 
 SHOWN = {
     "at most, by level cuts": "at most, K sequences",
@@ -35,9 +34,9 @@ SHOWN = {
 """Names of the records, and what the legend calls them."""
 
 
-def records(stem: str, values: Iterable[float]) -> dict[float, dict[str, Any]]:
+def read(stem: str, values: Iterable[float]) -> dict[float, dict[str, Any]]:
     """Return the committed records by a number in their names, those that are there."""
-    paths = {value: DATA / f"nodes{stem}_{value:g}.json" for value in values}
+    paths = {value: DATA / f"{stem}_{value:g}.json" for value in values}
     return {
         value: json.loads(path.read_text(encoding="utf-8"))
         for value, path in paths.items()
@@ -46,51 +45,38 @@ def records(stem: str, values: Iterable[float]) -> dict[float, dict[str, Any]]:
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return the records' rows, by temperature and by the deviation of the draft's noise."""
-    found = {stem: records(stem, values) for stem, values in (("", TEMPERATURES), ("_blur", BLURS))}
+    """Return the records' rows by temperature."""
+    found = read("nodes", TEMPERATURES)
     work.tick()
     return {
         "temperatures": [
-            {"temperature": value} | record["tables"][0] for value, record in found[""].items()
+            {"temperature": value} | record["tables"][0] for value, record in found.items()
         ],
-        "blurs": [
-            {"blur": value} | record["tables"][0] for value, record in found["_blur"].items()
-        ],
-        "captured": {
-            f"nodes{stem}_{value:g}": record["manifest"]
-            for stem, each in found.items()
-            for value, record in each.items()
-        },
+        "captured": {f"nodes_{value:g}": record["manifest"] for value, record in found.items()},
     }
 
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the panels with one legend for all."""
-    panels = len(data["temperatures"]) + 1
+    panels = len(data["temperatures"])
     canvas = Figure(figsize=(2.75 * panels, 3.9), layout="constrained")
     axes = canvas.subplots(1, panels)
-    for panel, table in zip(axes, data["temperatures"], strict=False):
-        _lines(panel, [(row["nodes"], row) for row in table["rows"]])
+    for panel, table in zip(axes, data["temperatures"], strict=True):
+        lines(panel, [(row["nodes"], row) for row in table["rows"]])
         panel.set_xscale("log", base=2)
         nodes = sorted({row["nodes"] for row in table["rows"]})
         panel.set_xticks(nodes, [str(number) for number in nodes])
         panel.set_xlabel("different nodes verified")
         panel.set_title(f"T = {table['temperature']:g}", fontsize=10)
-    _lines(
-        axes[-1],
-        [
-            (table["overlap"], row)
-            for table in data["blurs"]
-            for row in table["rows"]
-            if row["nodes"] == NODES
-        ],
-    )
-    axes[-1].set_xlabel("overlap Σ min(p, q) of the draft")
-    axes[-1].set_title(f"{NODES} nodes, T = 1", fontsize=10)
     axes[0].set_ylabel("tokens per call")
-    lines, names = axes[0].get_legend_handles_labels()
-    canvas.legend(lines, names, loc="outside lower center", ncols=4, fontsize=8)
+    legend(canvas, axes[0])
     return canvas
+
+
+def legend(canvas: Figure, panel: Axes) -> None:
+    """Name the lines of a panel below the picture."""
+    drawn, names = panel.get_legend_handles_labels()
+    canvas.legend(drawn, names, loc="outside lower center", ncols=4, fontsize=8)
 
 
 def message(data: dict[str, Any]) -> str:
@@ -111,7 +97,7 @@ def message(data: dict[str, Any]) -> str:
     )
 
 
-def _lines(panel: Axes, rows: list[tuple[float, dict[str, Any]]]) -> None:
+def lines(panel: Axes, rows: list[tuple[float, dict[str, Any]]]) -> None:
     """Draw a line for each scheme that has rows, with its intervals."""
     for place, (name, words) in enumerate(SHOWN.items()):
         points = sorted(

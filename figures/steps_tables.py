@@ -1,5 +1,5 @@
 """The tables of `docs/steps.md` and `docs/howto/matching.md` from the data: K drafted sequences of
-L tokens on both pairs, and all schemes by verified nodes.
+L tokens on both pairs, all schemes by verified nodes, and single tokens by mean drafts.
 
 `python -m figures.steps_tables` writes them anew; a test fails where they are not those of the
 data.
@@ -11,7 +11,7 @@ import re
 import sys
 from typing import Any
 
-from figures import nodes
+from figures import nodes, quality
 from figures.captures import captures
 from figures.paths import ROOT
 from otm.tabular import markdown, with_section
@@ -21,6 +21,9 @@ SIZES = ((4, 4), (8, 8))
 """K and L of the columns; rows descend in the last, below the bound."""
 
 BOUND, NOISE_TREE, LIKELIEST = "at most, by level cuts", "tree on shared noise", "likeliest tree"
+REFINED = "refined scores"
+LISTED = (1.0, 0.6, 0.3)
+"""Temperatures of single tokens."""
 COMPARED = nodes.NODES
 
 Record = dict[str, Any]
@@ -79,9 +82,8 @@ def nodes_table(record: Record) -> str:
     return markdown(head, table_rows)
 
 
-def quality_table(found: dict[float, Record]) -> str:
+def quality_table(tables: list[Record]) -> str:
     """Return tokens per call within one budget by scheme and overlap of the draft."""
-    tables = [record["tables"][0] for record in found.values()]
     rows = [{row["name"]: row for row in one["rows"] if row["nodes"] == COMPARED} for one in tables]
     names = sorted(rows[-1], key=lambda name: (name != BOUND, -rows[-1][name]["mean"]))
     head = [f"tokens per call, {COMPARED} nodes, overlap:"]
@@ -89,12 +91,65 @@ def quality_table(found: dict[float, Record]) -> str:
     return markdown(head, [(name, *(_interval(one[name]) for one in rows)) for name in names])
 
 
-def matching_table(found: dict[float, Record]) -> str:
+def difference_table(record: Record, reference: str) -> str:
+    """Return tokens per call by variant and budget, each with what it has less than one of them."""
+    rows = record["tables"][0]["rows"]
+    budgets = sorted({row["nodes"] for row in rows})
+    by_name = {(row["name"], row["nodes"]): row for row in rows}
+    names = sorted(
+        {name for name, _ in by_name},
+        key=lambda name: (name != BOUND, -by_name[name, budgets[-1]]["mean"]),
+    )
+    head = ["tokens per call"]
+    for budget in budgets:
+        head += [f"{budget} nodes", "less"]
+    return markdown(
+        head,
+        [
+            (
+                name,
+                *(
+                    cell
+                    for budget in budgets
+                    for cell in (
+                        _interval(by_name[name, budget]),
+                        "" if name == reference else _interval(by_name[name, budget], "less_"),
+                    )
+                ),
+            )
+            for name in names
+        ],
+    )
+
+
+def lists_table(records: dict[float, Record]) -> str:
+    """Return the acceptance of one token by law, verifier, temperature and mean drafts."""
+    tables = {value: record["tables"][0] for value, record in records.items()}
+    rows = {
+        (row["name"], value, row["drafts"]): row
+        for value, one in tables.items()
+        for row in one["rows"]
+    }
+    drafts = sorted({number for _, _, number in rows if number > 1})
+    columns = [(value, number) for value in tables for number in drafts]
+    names = {name for name, _, _ in rows if all((name, *column) in rows for column in columns)}
+    order = sorted(names, key=lambda name: -rows[name, *columns[-1]]["mean"])
+    head = ["acceptance, temperature × mean drafts:", *(f"{t:g} × {k}" for t, k in columns)]
+    body = [
+        (name, *(f"{rows[name, *column]['mean']:.3f}".lstrip("0") for column in columns))
+        for name in order
+    ]
+    # A record's numbers begin with one draft, which needs no column of its own here.
+    different = [f"{found:.1f}" for one in tables.values() for found in one["different"][1:]]
+    return markdown(head, [*body, ("*different ones among i.i.d. drafts*", *different)])
+
+
+def matching_table(found: dict[float, Record], budgets: tuple[int, ...]) -> str:
     """Return both trees that need nothing but matching, by temperature and budget."""
     rows = []
     for temperature, record in found.items():
         by_name = {(row["name"], row["nodes"]): row for row in record["tables"][0]["rows"]}
-        for budget in (8, 16, 32, 64):
+        for budget in budgets:
             usual, noise = by_name.get((LIKELIEST, budget)), by_name[NOISE_TREE, budget]
             usual = usual or noise
             less = "0" if usual is noise else _interval(usual, "less_")
@@ -113,12 +168,27 @@ def page(text: str) -> str:
     """Return the page with its tables as the data have them."""
     for name, record in zip(("shipped", "public"), captures("steps").values(), strict=True):
         text = with_section(text, name, table(record))
-    by_temperature = nodes.records("", nodes.TEMPERATURES)
+    by_temperature = nodes.read("nodes", nodes.TEMPERATURES)
     text = with_section(text, "nodes", "\n\n".join(map(_titled, by_temperature.items())))
-    public = nodes.records("-smollm2", nodes.TEMPERATURES)
+    public = nodes.read("nodes-smollm2", nodes.TEMPERATURES)
     text = with_section(text, "public nodes", "\n\n".join(map(_titled, public.items())))
-    blurred = nodes.records("_blur", nodes.BLURS)
-    return with_section(text, "quality", quality_table(blurred)) if blurred else text
+    parts = [
+        f"{_contexts(title, found)}\n\n{quality_table(quality.tables(found))}"
+        for title, found in quality.records().items()
+    ]
+    text = with_section(text, "quality", "\n\n".join(parts))
+    for name, reference in (("refined", REFINED), ("beliefs", NOISE_TREE)):
+        for record in nodes.read(name, (1.0,)).values():
+            text = with_section(text, name, difference_table(record, reference))
+    for section, stem in (("lists", "lists"), ("public lists", "lists-smollm2")):
+        text = with_section(text, section, lists_table(nodes.read(stem, LISTED)))
+    return text
+
+
+def _contexts(title: str, found: list[Record]) -> str:
+    """Return a sentence on the contexts of some tables."""
+    first = quality.tables(found)[0]
+    return f"{title.capitalize()}, {first['contexts']} of them, {first['entropy']:.2f} nats:"
 
 
 def _titled(found: tuple[float, Record]) -> str:
@@ -133,7 +203,10 @@ def _titled(found: tuple[float, Record]) -> str:
 
 def matching_page(text: str) -> str:
     """Return the page for engines that match with its table."""
-    return with_section(text, "matching", matching_table(nodes.records("", nodes.TEMPERATURES)))
+    stems = ("nodes", "nodes-smollm2")
+    shipped, public = (nodes.read(stem, nodes.TEMPERATURES) for stem in stems)
+    text = with_section(text, "matching", matching_table(shipped, (8, 16, 32, 64)))
+    return with_section(text, "public matching", matching_table(public, (4, 16, 64)))
 
 
 PAGES = {PAGE: page, PAGE.parent / "howto" / "matching.md": matching_page}

@@ -18,8 +18,8 @@ from otm.sequence import LanguageModel, fit_scale
 from otm.sequence.models import Context
 from otm.sequence.shared_noise import perturbed
 
-from ..decode.nodes import likeliest_entries
 from ..statistics import Floats
+from ..steps.belief import likeliest_entries
 from .likeliest_trees import MatchLaw, match_law
 from .sampled_texts import SampledText
 

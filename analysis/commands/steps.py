@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,14 +33,48 @@ def steps(
         ),
     ] = None,
     noises: Annotated[
-        int, typer.Option(min=2, help="With --nodes: noises of each context to grow trees on.")
+        int, typer.Option(min=2, help="With --nodes and --drafts: noises of each context.")
     ] = 4,
     blur: Annotated[
-        float | None,
+        list[float] | None,
         typer.Option(
             min=0.0,
             help="With --nodes: the draft is the target, its log-probabilities with normal noise "
-            "of this deviation.",
+            "of this deviation, repeatable.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="With --nodes: only this scheme of the table, repeatable."),
+    ] = None,
+    tempered: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="With --nodes: refined scores only, as they are, with drafts at this temperature "
+            "of their own, repeatable, and with K and L by the draft's entropy."
+        ),
+    ] = None,
+    beliefs: Annotated[
+        bool,
+        typer.Option(
+            "--beliefs",
+            help="With --nodes: trees on shared noise only, by other scales than the fitted "
+            "one, one by level, and more features.",
+        ),
+    ] = False,
+    drafts: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="Compare laws and verifiers of one token by this mean number of drafts instead, "
+            "repeatable.",
+        ),
+    ] = None,
+    third: Annotated[
+        str | None,
+        typer.Option(
+            help="low, middle or high: only the third of the contexts after which the target's "
+            "entropy is so."
         ),
     ] = None,
     contexts: Annotated[int, typer.Option(min=6, help="How many contexts.")] = 400,
@@ -49,55 +83,54 @@ def steps(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the contexts and drafts.")] = 0,
     out: Annotated[Path | None, output_option("Where to write the tables (JSON).")] = None,
 ) -> None:
-    """Compare decoders of K drafted sequences on the same drafts, or all schemes within a number of
-    verified nodes: tokens per call with intervals, beside a bound.
+    """Compare decoders of K drafted sequences on the same drafts, all schemes within a number of
+    verified nodes, or laws and verifiers of one token: means with intervals, beside a bound.
     """
     import dataclasses
+    import itertools
     import os
 
     import numpy as np
 
-    from ..decode.nodes import NodeTable, compare_nodes
-    from ..decode.steps import StepTable, compare_steps, windows
     from ..files import read_small, write_json
     from ..models.causal import pair_models
     from ..models.source import load_source
     from ..provenance import environment, published_origin
+    from ..steps.beliefs import compare_beliefs
+    from ..steps.contexts import third_by_entropy, windows
+    from ..steps.drafters import BlurredModel
+    from ..steps.lists import ListTable, compare_lists
+    from ..steps.nodes import DEPTH, compare_nodes
+    from ..steps.refined import compare_refined
+    from ..steps.rows import NodeTable
+    from ..steps.shapes import StepTable, compare_steps
 
     load = os.getloadavg()
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
     pair = load_source(models)
     drafter, judge = pair_models(pair, setting)
+    drafters = [BlurredModel(judge, deviation) for deviation in blur or []] or [drafter]
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         say(f"note     {note}")
-    tables: list[StepTable | NodeTable] = []
-    for size in [None] if nodes else sizes:
+    tables: list[StepTable | NodeTable | ListTable] = []
+    for size, drafter in itertools.product([None] if nodes or drafts else sizes, drafters):
         rng = np.random.default_rng(seed)
         places = windows(tokens, context_tokens, contexts, rng)
-        table: StepTable | NodeTable
-        if size is None:
-            assert nodes is not None
-            table = compare_nodes(
-                draft=drafter,
-                target=judge,
-                contexts=places,
-                nodes=nodes,
-                noises=noises,
-                blur=blur,
-                rng=rng,
-            )
+        if third is not None:
+            places = third_by_entropy(judge, places, third, DEPTH, rng)
+        given: dict[str, Any] = {"draft": drafter, "target": judge, "contexts": places, "rng": rng}
+        if size is not None:
+            tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
+        elif drafts:
+            tables.append(compare_lists(**given, numbers=drafts, noises=noises))
+        elif beliefs:
+            tables.append(compare_beliefs(**given, nodes=nodes or [], noises=noises))
+        elif tempered:
+            tables.append(compare_refined(**given, nodes=nodes or [], temperatures=tempered))
         else:
-            table = compare_steps(
-                draft=drafter,
-                target=judge,
-                contexts=places,
-                num_drafts=size[0],
-                length=size[1],
-                rng=rng,
-            )
-        tables.append(table)
-        say(f"{table}\n")
+            tables.append(compare_nodes(**given, nodes=nodes or [], noises=noises, only=only))
+        say(f"{tables[-1]}\n")
         if out is not None:
             record = {
                 "manifest": environment() | published_origin(load),

@@ -26,11 +26,11 @@ from ..advise.likeliest_trees import match_law
 from ..advise.noise_trees import noise_given, noise_law, noise_scale
 from ..advise.sampled_texts import SampledText, sample_text
 from ..advise.walk import Walk, along_all_lengths, along_block
-from ..decode.steps import ends_of, refined_scores
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
 from ..models.processing import Setting
 from ..statistics import Floats
+from ..steps.gains import ends_of, refined_scores
 
 NOTHING, NOISE = "nothing", "the same noise"
 PROBABILITIES, TREES = "draft probabilities", "tree attention"

@@ -9,7 +9,7 @@ import pytest
 
 from figures import nodes
 from figures.captures import captures
-from figures.steps_tables import BOUND, PAGE, PAGES, SIZES, of_size, written
+from figures.steps_tables import BOUND, LISTED, PAGE, PAGES, SIZES, of_size, written
 from tests.paths import ROOT
 
 
@@ -61,7 +61,7 @@ def test_the_same_decoder_on_other_texts_is_said_where_each_number_stands() -> N
 
 def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
     """Caption and alternative text; the picture's own headline is made of the same numbers."""
-    record = nodes.records("", (1.0,))[1.0]
+    record = nodes.read("nodes", (1.0,))[1.0]
     means = {
         row["name"]: f"{row['mean']:.2f}"
         for row in record["tables"][0]["rows"]
@@ -79,15 +79,31 @@ def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
 
 
 def test_what_is_said_of_the_public_pair_is_its_record_s() -> None:
-    (table,) = nodes.records("-smollm2", (1.0,))[1.0]["tables"]
+    (table,) = nodes.read("nodes-smollm2", (1.0,))[1.0]["tables"]
     means = {(row["name"], row["nodes"]): row["mean"] for row in table["rows"]}
-    (usual, noise), (few, both) = (
-        [f"{means[name, size]:.2f}" for name in ("likeliest tree", "tree on shared noise")]
-        for size in (nodes.NODES, 4)
-    )
-    said = f"at temperature 1: {usual} and {noise} at {nodes.NODES} nodes, {few} and {both} at 4."
-    assert said in (PAGE.parent / "howto" / "matching.md").read_text(encoding="utf-8")
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert f"(overlap {written(table['overlap'])}; it knows 8,192 of 49,152 tokens)" in text
     assert f"less sure ({table['entropy']:.2f} nats)" in text
     assert abs(means["refined scores", 16] - means["tree on shared noise", 16]) < 0.05
+
+
+def test_what_is_said_of_lists_is_their_records() -> None:
+    """The page for engines that match names three laws with four drafts at three temperatures."""
+    found = nodes.read("lists", LISTED)
+    assert list(found) == list(LISTED)
+    said = {
+        name: [
+            f"{row['mean']:.3f}".lstrip("0")
+            for record in found.values()
+            for row in record["tables"][0]["rows"]
+            if (row["name"], row["drafts"]) == (name, 4)
+        ]
+        for name in ("threshold race, matched", "naive, top k", "best for i.i.d. drafts")
+    }
+    race, likeliest, best = said.values()
+    text = " ".join((PAGE.parent / "howto" / "matching.md").read_text(encoding="utf-8").split())
+    assert f"accept {race[0]} with four drafts on average at temperature 1, {race[1]} at" in text
+    assert (
+        f"and {race[2]} at .3, the list of likeliest tokens {likeliest[0]}, {likeliest[1]}" in text
+    )
+    assert f"four i.i.d. drafts {best[0]}, {best[1]} and {best[2]}" in text

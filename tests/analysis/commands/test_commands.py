@@ -44,6 +44,8 @@ def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path: Path) ->
     for name in ("optimal, vertex by vertex", "greedy multi-path block verification"):
         assert means["refined scores"] == pytest.approx(means[name], abs=1e-12)
     assert "K,L" in refused("steps", "--sequences", "8;8")
+    lists = printed("steps", "--drafts", "2", "--contexts", "6", "--device", "cpu")
+    assert "threshold race, matched" in lists and "list by belief, matched" in lists
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import otm
-from analysis.decode.steps import BOUND, REFINED, compare_steps, windows
 from analysis.errors import AnalysisError
+from analysis.steps.contexts import windows
+from analysis.steps.gains import BOUND, REFINED
+from analysis.steps.shapes import compare_steps
 from otm.sequence import (
     BlockKSeq,
     BlockVerification,

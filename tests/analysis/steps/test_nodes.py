@@ -8,22 +8,19 @@ import numpy as np
 import pytest
 
 import otm
-from analysis.decode.nodes import (
-    LIKELIEST,
-    NOISE_TREE,
-    BlurredModel,
-    _Record,
-    _within,
-    compare_nodes,
-)
-from analysis.decode.steps import BOUND, CHAIN, REFINED, TRAVERSAL
 from analysis.errors import AnalysisError
+from analysis.steps.drafters import BlurredModel, TemperedModel
+from analysis.steps.gains import BOUND, CHAIN, REFINED, SCHEMES, TRAVERSAL, DraftedSequences
+from analysis.steps.nodes import ALL, LIKELIEST, NOISE_TREE, compare_nodes
+from analysis.steps.rows import best_within
+from otm.errors import InvalidParameter
 from otm.sequence import (
     BlockKSeq,
     BlockVerification,
     DraftSelection,
     GreedyMultipath,
     RefinedScores,
+    Sampled,
     SharedNoise,
     TraversalVerification,
     ZerothOrder,
@@ -51,20 +48,18 @@ def test_plans_have_the_tokens_of_their_decoders() -> None:
     five standard errors, passed by each of seven means with probability 1 − 4e-6.
     """
     draft, target = markov_pair(4, similarity=0.4, rng=np.random.default_rng(2))
-    rng, records = np.random.default_rng(0), []
-    for _ in range(40):
-        one = _Record(8)
-        one.sequences(draft, target, (0,), (1, K, 3), rng)
-        records.append(one)
+    randomness = Sampled(np.random.default_rng(0))
+    records = [DraftedSequences(draft, target, (0,), 3, 8, randomness) for _ in range(40)]
+    gained = {k: [one.gained(k, SCHEMES, (L,)) for one in records] for k in (1, K)}
     for (name, number), decoder in PLANS.items():
         exact = expected_step(decoder, draft=draft, target=target, context=[0]).block_efficiency
-        found = np.array([one.by_plan[name][number, L] for one in records])
+        found = np.array([tokens[name][L - 1] for tokens in gained[number]])
         error = found.std(ddof=1) / np.sqrt(len(found))
         assert abs(found.mean() - exact) <= 5 * error + 1e-12, name
     # E different nodes of two sequences: Σ over levels of 2 − Pr(the two coincide up to there).
     p = draft.table
     alike = (p[0] ** 2).sum(), float(np.einsum("x,xy->", p[0] ** 2, p**2))
-    used = np.array([one.plans[K, L] for one in records])
+    used = np.array([one.nodes(K)[L - 1] for one in records])
     assert abs(used.mean() - (4 - sum(alike))) <= 5 * used.std() / np.sqrt(len(used))
 
 
@@ -106,6 +101,7 @@ def test_rows_are_those_of_the_trees() -> None:
     assert rows[NOISE_TREE, 6].less == rows[NOISE_TREE, 6].less_high == 0.0
     assert found.rows[0].name == BOUND
     assert "6 contexts" in str(found)
+    assert {name for name, _ in rows} == {*ALL, BOUND}
 
 
 def test_a_target_without_chance_is_told_apart() -> None:
@@ -131,20 +127,15 @@ def test_the_best_plan_within_a_budget() -> None:
     """One number for a part of the steps and the next for the rest, so that nodes are the budget;
     a length by what it yields.
     """
-    plans = {
-        (1, 1): np.array([1.5, 1.5]),
-        (2, 1): np.array([1.7, 1.9]),
-        (1, 2): np.array([1.9, 1.9]),
-        (2, 2): np.array([2.5, 2.5]),
-    }
-    used = {(1, 1): 1.0, (2, 1): 1.8, (1, 2): 2.0, (2, 2): 3.5}
-    nodes, words, tokens = _within(plans, used, 1)
-    assert (nodes, words, tokens.tolist()) == (1.0, "K = 1, L = 1", [1.5, 1.5])
-    nodes, words, tokens = _within(plans, used, 3)
-    assert words == "K = 1 to 2, L = 2"
-    assert nodes == pytest.approx(3.0)
-    np.testing.assert_allclose(tokens, 1.9 + 0.6 / 1.5)
-    assert _within(plans, used, 9)[0] == 3.5
+    tokens = np.array([[[1.5, 1.9], [1.7, 2.5]], [[1.5, 1.9], [1.9, 2.5]]])
+    used = np.broadcast_to([[1.0, 2.0], [1.8, 3.5]], tokens.shape)
+    one = best_within((1, 2), used, tokens, 1)
+    assert (one.used, one.plan, one.tokens.tolist()) == (1.0, "K = 1, L = 1", [1.5, 1.5])
+    more = best_within((1, 2), used, tokens, 3)
+    assert more.plan == "K = 1 to 2, L = 2"
+    assert more.used == pytest.approx(3.0)
+    np.testing.assert_allclose(more.tokens, 1.9 + 0.6 / 1.5)
+    assert best_within((1, 2), used, tokens, 9).used == 3.5
 
 
 def test_blurred_models_are_functions_of_the_context() -> None:
@@ -154,14 +145,28 @@ def test_blurred_models_are_functions_of_the_context() -> None:
     assert first.sum() == pytest.approx(1.0)
 
 
-def test_it_refuses_too_few_contexts() -> None:
+def test_tempered_models_are_of_one_temperature_only() -> None:
+    model = TemperedModel(ZerothOrder([0.5, 0.0, 0.5]), 0.25)
+    assert model.next([]).tolist() == [0.5, 0.0, 0.5]
+    with pytest.raises(InvalidParameter, match="temperature must lie"):
+        TemperedModel(model, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "only", "message"),
+    [(5, None, "at least 6 contexts"), (6, ["likeliest"], "Schemes are .*got 'likeliest'")],
+)
+def test_it_refuses_too_few_contexts_and_other_names(
+    count: int, only: list[str] | None, message: str
+) -> None:
     draft, target = markov_pair(3, rng=np.random.default_rng(0))
-    with pytest.raises(AnalysisError, match="at least 6 contexts"):
+    with pytest.raises(AnalysisError, match=message):
         compare_nodes(
             draft=draft,
             target=target,
-            contexts=[(0,)] * 5,
+            contexts=[(0,)] * count,
             nodes=(2,),
             noises=2,
+            only=only,
             rng=np.random.default_rng(0),
         )

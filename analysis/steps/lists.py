@@ -1,0 +1,195 @@
+"""One token: acceptance against the mean number of drafts, for every law and verifier.
+
+A law of k drafts stands at k, though i.i.d. drafts coincide; a law whose number of drafts is random
+stands where its mean over the contexts is k, with one threshold for all contexts, so that those in
+which the draft is sure leave theirs to the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import scipy
+
+import otm
+from otm.sequence import LanguageModel, SharedNoise, fit_scale
+from otm.sequence.models import Context, next_distributions
+from otm.sequence.shared_noise import perturbed
+from otm.table import table_columns
+from otm.tabular import columns
+
+from ..statistics import Floats
+from .belief import likeliest_entries
+from .contexts import check_contexts, entropy, read_anew
+from .rows import against
+
+BEST = "best for i.i.d. drafts"
+THRESHOLD, BEST_THRESHOLD = "threshold race, matched", "best for a threshold race's drafts"
+BELIEF = "list by belief, matched"
+_ROOM = 32
+"""How many times the mean a list by belief may hold."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ListRow:
+    """Acceptance of a law and verifier at a mean number of drafts, with a 95 % t interval.
+
+    Attributes:
+        name: the law and the verifier.
+        drafts: their mean number.
+        mean, low, high: acceptance.
+        less, less_low, less_high: how much less than the threshold race, likewise.
+    """
+
+    name: str
+    drafts: int
+    mean: float
+    low: float
+    high: float
+    less: float
+    less_low: float
+    less_high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ListTable:
+    """What `compare_lists` finds.
+
+    Attributes:
+        contexts: their number.
+        noises: noises of each context, which the list by belief is judged on.
+        overlap, entropy: mean Σ min(p, q) and mean entropy of the target, in nats.
+        scales: of the belief, each fitted on one half of the contexts and used on the other.
+        thresholds: c of the threshold race by mean number of drafts.
+        different: mean number of different ones among as many i.i.d. drafts.
+        rows: by mean number of drafts, then by falling acceptance.
+    """
+
+    contexts: int
+    noises: int
+    overlap: float
+    entropy: float
+    scales: tuple[float, ...]
+    thresholds: tuple[float, ...]
+    different: tuple[float, ...]
+    rows: tuple[ListRow, ...]
+
+    def __str__(self) -> str:
+        title = f"{self.contexts} contexts, overlap {self.overlap:.3f}, entropy {self.entropy:.2f}"
+        head = ("acceptance, mean drafts:", "", "mean", "less than the threshold race")
+        rows = [
+            (
+                row.name,
+                str(row.drafts),
+                f"{row.mean:.3f} ± {row.high - row.mean:.3f}",
+                f"{row.less:+.3f} ± {row.less_high - row.less:.3f}",
+            )
+            for row in self.rows
+        ]
+        return "\n".join([title, *columns([head, *rows], right=(1, 2, 3))])
+
+
+def compare_lists(
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    contexts: Sequence[Context],
+    numbers: Sequence[int],
+    noises: int,
+    rng: np.random.Generator,
+) -> ListTable:
+    """Return the acceptance of one token by law, verifier and mean number of drafts.
+
+    Args:
+        draft, target: two models over one vocabulary.
+        contexts: at least six, independent or nearly so.
+        numbers: mean numbers of drafts.
+        noises: noises of each context that lists by belief are drawn on.
+        rng: the generator.
+
+    Raises:
+        AnalysisError: for fewer than six contexts.
+        InvalidParameter: on a mean that there are not tokens for.
+    """
+    check_contexts(contexts)
+    pairs = [
+        [next_distributions(model, [one], name="given")[one] for model in (draft, target)]
+        for one in read_anew(contexts, "contexts", draft, target)
+    ]
+    p, q = np.array(pairs).swapaxes(0, 1)
+    laws = [otm.ThresholdRace.with_mean_drafts(p, number) for number in numbers]
+    seeds = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=noises)]
+    lengths = [len(one) for one in contexts]
+    scales, lists = _by_belief(p, q, lengths, seeds, numbers)
+    rows = list[ListRow]()
+    for number, law, matched in zip(numbers, laws, lists, strict=True):
+        problem = otm.Problem(draft=p, target=q, law=law)
+        found = dict(_by_table(p, q, number)) | {
+            THRESHOLD: np.asarray(otm.acceptance(otm.Race(), problem)),
+            BEST_THRESHOLD: np.asarray(otm.optimal_acceptance(problem)),
+            BELIEF: matched,
+        }
+        ends = {name: against(values, found[THRESHOLD]) for name, values in found.items()}
+        some = [ListRow(name, number, *mean, *less) for name, (mean, less) in ends.items()]
+        rows += sorted(some, key=lambda row: -row.mean)
+    different = [float((1.0 - (1.0 - p) ** number).sum(axis=1).mean()) for number in numbers]
+    return ListTable(
+        len(contexts),
+        noises,
+        float(np.minimum(p, q).sum(axis=1).mean()),
+        float(np.mean([entropy(row) for row in q])),
+        scales,
+        tuple(law.c for law in laws),
+        tuple(different),
+        tuple(rows),
+    )
+
+
+def _by_table(p: Floats, q: Floats, number: int) -> Iterator[tuple[str, Floats]]:
+    """Yield the lossless schemes that the table has for any number of drafts, but races."""
+    laws = {law.__name__: law.title for law in (otm.IID, otm.Greedy, otm.TopK)}
+    stems = [
+        one.stem
+        for one in table_columns([number])
+        if one.lossless and one.law in laws and one.definition == "membership"
+    ]
+    table = otm.acceptance_table(draft=p, target=q, k=[number], columns=stems)
+    for column, values in zip(table.columns, table.values, strict=True):
+        label = "best" if column.scheme == "optimum" else column.label
+        name = BEST if (label, column.law) == ("best", "IID") else f"{label}, {laws[column.law]}"
+        yield name, np.asarray(values)
+
+
+def _by_belief(
+    p: Floats,
+    q: Floats,
+    lengths: Sequence[int],
+    seeds: Sequence[SharedNoise],
+    numbers: Sequence[int],
+) -> tuple[tuple[float, ...], list[Floats]]:
+    """Return scales, and how often the tokens believed in most hold the target's, `(n,)` each.
+
+    Every second context's scale is for the others. The least belief of a draft is one number for
+    as many contexts, at which their mean number of drafts is the one asked for.
+    """
+    drawn = [
+        [(perturbed(p[i], one.row(at, p.shape[1])), one.choose(q[i], at)) for one in seeds]
+        for i, at in enumerate(lengths)
+    ]
+    halves = [[each for one in drawn[half::2] for each in one] for half in (0, 1)]
+    kept = [[likeliest_entries(row, token) for row, token in half] for half in halves]
+    scales = tuple(float(fit_scale(*map(list, zip(*half, strict=True))).value) for half in kept)
+    held = [np.empty((len(p), len(seeds))) for _ in numbers]
+    for half in (0, 1):
+        believed, tokens = [], []
+        for row, token in halves[half]:
+            belief = scipy.special.softmax(row / scales[1 - half])
+            tokens.append(belief[token])
+            believed.append(-np.sort(-belief)[: _ROOM * max(numbers)])
+        falling = -np.sort(-np.concatenate(believed))
+        for found, number in zip(held, numbers, strict=True):
+            least = falling[number * len(tokens) - 1]
+            found[half::2] = np.reshape(np.array(tokens) >= least, (-1, len(seeds)))
+    return scales, [found.mean(axis=1) for found in held]

@@ -1,0 +1,154 @@
+"""Schemes within budgets of verified nodes: their rows, their table, the best plan of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from otm.statistics import ratio_of_means
+
+from ..statistics import Floats
+
+Ends = tuple[float, float, float]
+"""A mean with the ends of its interval."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeRow:
+    """Tokens per call of a scheme within a number of nodes.
+
+    Attributes:
+        name: the scheme.
+        nodes: the budget.
+        used: mean number of different nodes.
+        plan: what is drafted.
+        mean, low, high: tokens per call, with a 95 % t interval over contexts.
+        less, less_low, less_high: how many fewer than the scheme that the table is about, likewise.
+    """
+
+    name: str
+    nodes: int
+    used: float
+    plan: str
+    mean: float
+    low: float
+    high: float
+    less: float
+    less_low: float
+    less_high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeTable:
+    """Schemes by verified nodes.
+
+    Attributes:
+        contexts: their number.
+        noises: noises of each context.
+        overlap: mean Σ min(p, q) after the contexts.
+        entropy: mean entropy of the target there, in nats.
+        scales: the two scales, each fitted on one half of the contexts and used on the other.
+        rows: by budget, then by falling tokens.
+    """
+
+    contexts: int
+    noises: int
+    overlap: float
+    entropy: float
+    scales: tuple[float, ...]
+    rows: tuple[NodeRow, ...]
+
+    def __str__(self) -> str:
+        scales = ", ".join(f"{scale:.2f}" for scale in self.scales)
+        lines = [
+            f"{self.contexts} contexts, overlap {self.overlap:.3f}, entropy {self.entropy:.2f}"
+            + (f", scales {scales}" if scales else "")
+        ]
+        lines += [
+            f"{row.nodes:4d} {row.name:40s} {row.mean:.3f} [{row.low:.3f}, {row.high:.3f}]  "
+            f"less {row.less:+.3f} [{row.less_low:+.3f}, {row.less_high:+.3f}]  "
+            f"{row.plan}, {row.used:.1f} nodes"
+            for row in self.rows
+        ]
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chosen:
+    """What a scheme drafts within a budget.
+
+    Attributes:
+        used: mean number of different nodes.
+        plan: in words.
+        tokens: per call, by context.
+    """
+
+    used: float
+    plan: str
+    tokens: Floats
+
+
+def rows_within(budget: int, chosen: dict[str, Chosen], reference: str) -> list[NodeRow]:
+    """Return the rows of a budget by falling tokens, each against one of them."""
+    rows = [
+        NodeRow(
+            name,
+            budget,
+            one.used,
+            one.plan,
+            *(end for ends in against(one.tokens, chosen[reference].tokens) for end in ends),
+        )
+        for name, one in chosen.items()
+    ]
+    return sorted(rows, key=lambda row: -row.mean)
+
+
+def against(tokens: Floats, reference: Floats) -> tuple[Ends, Ends]:
+    """Return the mean of tokens by context, and of how many fewer they are than others.
+
+    >>> import numpy as np
+    >>> [round(ends[0], 3) for ends in against(np.array([1.0, 2.0]), np.array([2.0, 2.0]))]
+    [1.5, 0.5]
+    """
+    both = np.stack([tokens, reference - tokens], axis=1)
+    means = ratio_of_means(both, np.ones_like(both))
+    ends = np.stack([means.value, means.low, means.high], axis=1).tolist()
+    return tuple(ends[0]), tuple(ends[1])
+
+
+def best_within(numbers: Sequence[int], nodes: Floats, tokens: Floats, budget: int) -> Chosen:
+    """Return the best K sequences of L tokens within a budget of mean different nodes.
+
+    For each length the number of sequences is the one below the budget, and the next one for as
+    many steps as the budget allows.
+
+    Args:
+        numbers: K, ascending from 1.
+        nodes: `(contexts, K, L)` different nodes.
+        tokens: `(contexts, K, L)` per call, NaN where there is no such plan.
+        budget: at least 1, so that one draft fits.
+    """
+    return max(
+        _plans(numbers, nodes.mean(axis=0), tokens, budget), key=lambda one: one.tokens.mean()
+    )
+
+
+def _plans(numbers: Sequence[int], used: Floats, tokens: Floats, budget: int) -> Iterable[Chosen]:
+    """Yield for each length what fills the budget."""
+    for level in range(used.shape[1]):
+        there = [i for i in range(len(numbers)) if not np.isnan(tokens[0, i, level])]
+        fitting = [i for i in there if used[i, level] <= budget]
+        if not fitting:
+            continue
+        low = fitting[-1]
+        high = next((i for i in there if i > low), low)
+        first, second = float(used[low, level]), float(used[high, level])
+        part = 0.0 if high == low else (budget - first) / (second - first)
+        more = f" to {numbers[high]}" if part > 0 else ""
+        yield Chosen(
+            first + part * (second - first),
+            f"K = {numbers[low]}{more}, L = {level + 1}",
+            (1.0 - part) * tokens[:, low, level] + part * tokens[:, high, level],
+        )
