@@ -44,4 +44,6 @@ for rule in rules:
 for rule in rules:
     law = otm.lossy.output_law(rule, problem)
     low, high = otm.lossy.composed(target=target, output=law, tokens=100).power(0.01)
-    print(f"{rule.title:24} accepts {otm.acceptance(rule, problem):.4f}, found with {low:.2f}")
+    print(
+        f"{rule.title:24} accepts {otm.acceptance(rule, problem):.4f}, found with {low:.2f}"
+    )

@@ -557,6 +557,26 @@ CALLS: list[Call] = [
     (sequence.divergence_by_position, {"law": JOINT, "target": JOINT}),
     (sequence.belief_rows, {"tree": DRAFTED, "one": DRAFTED.step_along([1], 0)}),
     (sequence.fit_scale, {"rows": [P, Q], "tokens": [0, 1], "confidence": 0.9}),
+    (sequence.Jacobi, {"window": 2, "coupling": "maximal"}),
+    (
+        sequence.jacobi_generate,
+        {
+            "scheme": sequence.Jacobi(2),
+            "model": MODELS["target"],
+            "context": [0],
+            "num_tokens": 2,
+            "rng": rng(),
+        },
+    ),
+    (
+        sequence.jacobi_law,
+        {
+            "scheme": sequence.Jacobi(1),
+            "model": MODELS["target"],
+            "context": [0],
+            "length": 1,
+        },
+    ),
     (
         sequence.generate,
         {
