@@ -40,6 +40,7 @@ FURTHER = (
     "front",
     "lossy_rules",
     "watermark",
+    "detection",
 )
 SAMPLES = 20_000
 SAMPLES_FAST = 1_000

@@ -36,3 +36,14 @@ for rule in rules:
     moved = otm.lossy.distortion(rule, problem).total_variation
     accepted, best = otm.acceptance(rule, problem), otm.lossy.tv_frontier(problem, tv=moved)
     print(f"{rule.title:24} TV {moved:.4f}: accepts {accepted:.4f} of {best:.4f}")
+
+# %%
+# What a text of a hundred tokens betrays: the chance that the best detector, with one false alarm
+# in a hundred texts of the target, finds the rule.
+
+for rule in rules:
+    law = otm.lossy.output_law(rule, problem)
+    low, high = otm.lossy.composed(target=target, output=law, tokens=100).power(0.01)
+    print(
+        f"{rule.title:24} accepts {otm.acceptance(rule, problem):.4f}, found with {low:.2f}"
+    )

@@ -1,5 +1,6 @@
-"""Acceptance won by leaving the target's law: frontiers, and each lossy scheme's distortion."""
+"""Acceptance won by leaving the target's law: frontiers, distortions, and what texts betray."""
 
+from otm.lossy.composition import MAX_COMPOSED, Composed, composed, tokens_to_detect
 from otm.lossy.frontiers import (
     KlFrontier,
     KlProgram,
@@ -10,12 +11,16 @@ from otm.lossy.frontiers import (
 from otm.lossy.output import Distortion, distortion, output_law
 
 __all__ = [
+    "MAX_COMPOSED",
+    "Composed",
     "Distortion",
     "KlFrontier",
     "KlProgram",
+    "composed",
     "distortion",
     "kl_frontier",
     "kl_frontier_program",
     "output_law",
+    "tokens_to_detect",
     "tv_frontier",
 ]

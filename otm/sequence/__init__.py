@@ -33,6 +33,14 @@ from otm.sequence.exact_laws import (
 from otm.sequence.fly import Fly
 from otm.sequence.greedy_chain import GreedyChain, LooseStep, loose_step
 from otm.sequence.greedy_multipath import GreedyMultipath
+from otm.sequence.jacobi import (
+    Jacobi,
+    JacobiDraft,
+    JacobiLaw,
+    JacobiState,
+    jacobi_generate,
+    jacobi_law,
+)
 from otm.sequence.level_cuts import LevelCutBound, level_cut_upper
 from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
 from otm.sequence.matching import MatchingDecoder
@@ -120,6 +128,10 @@ __all__ = [
     "GreedyChain",
     "GreedyMultipath",
     "Gsd",
+    "Jacobi",
+    "JacobiDraft",
+    "JacobiLaw",
+    "JacobiState",
     "LanguageModel",
     "LevelCutBound",
     "LikeliestTree",
@@ -160,6 +172,8 @@ __all__ = [
     "fit_scale",
     "generate",
     "generated_law",
+    "jacobi_generate",
+    "jacobi_law",
     "level_cut_upper",
     "loose_step",
     "markov_pair",

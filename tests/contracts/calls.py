@@ -448,8 +448,10 @@ CALLS: list[Call] = [
     (examples.uniform, {"num_tokens": 3, "vocabulary": 4}),
     (examples.uniform_optimum, {"ratio": 2.0, "k": 2}),
     (examples.zipf, {"num_tokens": 3, "exponent": 1.0}),
+    (lossy.composed, {"target": Q, "output": P, "tokens": 5}),
     (lossy.kl_frontier, {"problem": PROBLEM, "kl": 0.1}),
     (lossy.kl_frontier_program, {"problem": PROBLEM, "kl": 0.1}),
+    (lossy.tokens_to_detect, {"target": Q, "output": P, "power": 0.5, "level": 0.25}),
     (lossy.tv_frontier, {"problem": PROBLEM, "tv": 0.1}),
     (continuous.GaussianCurve, {"shift": 1.0}),
     (continuous.GaussianKSeq, {"num_drafts": 2}),
@@ -555,6 +557,26 @@ CALLS: list[Call] = [
     (sequence.divergence_by_position, {"law": JOINT, "target": JOINT}),
     (sequence.belief_rows, {"tree": DRAFTED, "one": DRAFTED.step_along([1], 0)}),
     (sequence.fit_scale, {"rows": [P, Q], "tokens": [0, 1], "confidence": 0.9}),
+    (sequence.Jacobi, {"window": 2, "coupling": "maximal"}),
+    (
+        sequence.jacobi_generate,
+        {
+            "scheme": sequence.Jacobi(2),
+            "model": MODELS["target"],
+            "context": [0],
+            "num_tokens": 2,
+            "rng": rng(),
+        },
+    ),
+    (
+        sequence.jacobi_law,
+        {
+            "scheme": sequence.Jacobi(1),
+            "model": MODELS["target"],
+            "context": [0],
+            "length": 1,
+        },
+    ),
     (
         sequence.generate,
         {

@@ -18,11 +18,15 @@ import otm
 from otm.sequence import (
     BlockVerification,
     GreedyMultipath,
+    Jacobi,
+    MarkovModel,
     SpeculativeSampling,
     Step,
     ZerothOrder,
     best_step,
     expected_step,
+    jacobi_law,
+    sequence_law,
     step_law,
 )
 from otm.sequence.decoder import Conditionals, DraftTree
@@ -432,3 +436,21 @@ def test_replacements_from_the_target_on_the_contexts_of_a_figure() -> None:
     assert len(off) == 16
     sentence = f"the first is {np.mean(off):.3f} in the mean and {np.max(off):.3f} at most"
     assert sentence.replace("0.", ".") in PAGE
+
+
+def test_jacobi_couplings() -> None:
+    turning = MarkovModel([[0.25, 0.75], [0.75, 0.25]])
+    for coupling, steps in (
+        ("independent", "121/64"),
+        ("maximal", "359/192"),
+        ("inversion", "119/64"),
+    ):
+        found = jacobi_law(Jacobi(3, coupling), model=turning, context=[0], length=4)
+        assert found.steps == pytest.approx(float(Fraction(steps)), abs=1e-13)
+        assert found.law == pytest.approx(sequence_law(turning, [0], 4), abs=1e-14)
+        assert steps in PAGE
+    # draws until one repeats the last: ends[y] = q(y)·stay + (1 − q(y))·(ends from the other)
+    q = np.array([2 / 3, 1 / 3])
+    from_first = np.linalg.solve([[1, -q[1]], [-q[0], 1]], [q[0], 0.0])
+    assert q @ from_first == pytest.approx(16 / 21, abs=1e-15)
+    assert "16/21" in PAGE

@@ -223,6 +223,15 @@ def test_watermarks_end_at_the_race(built: Path) -> None:
         assert np.all(np.diff(panel["acceptance"]) < 0)
 
 
+def test_detectors_are_sure_between_the_bounds_from_one_token(built: Path) -> None:
+    """By Le Cam's and Pinsker's inequalities, whatever the composition does."""
+    for row in (row for panel in _data(built, "detection")["panels"] for row in panel["rows"]):
+        low, high = row["tokens"]
+        assert low <= high <= 1.03 * low + 1
+        # power − level ≤ TV ≤ min(T tv, √(T KL/2))
+        assert high >= max(0.94 / row["tv"], 2 * 0.94**2 / row["kl"])
+
+
 def test_decoders_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:
     data = _data(built, "best_step")
     assert data["decoders"][2:] == ["optimal, vertex by vertex", "refined scores"]

@@ -108,6 +108,12 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.transport.program.MAX_ENTRIES": {
         "a million": ["otm/transport/program.py: beyond {} entries of π"]
     },
+    "otm.lossy.composition.MAX_COMPOSED": {
+        "10^7": [
+            "otm/lossy/composition.py: T, at most {}.",
+            "otm/lossy/composition.py: infinite where {} tokens are too few",
+        ]
+    },
     "otm.lossy.frontiers.MAX_PREFIXES": {
         "4,096": [
             "otm/lossy/frontiers.py: beyond {} tokens",

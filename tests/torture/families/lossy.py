@@ -5,9 +5,11 @@ must not get past the frontier.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 
@@ -446,3 +448,39 @@ def _program(random: np.random.Generator) -> tuple[float, str]:
     return abs(
         value - lossy.kl_frontier(case.problem, kl=budget).value
     ) / 1e-6, f"{case!r}, kl={budget}: {value}"
+
+
+@checks.add(
+    "otm.lossy.composed",
+    "certified, for inputs that sum to 1 up to rounding; within 0.05",
+    'docs/theory.md, "Composition"',
+    "every text, in fractions",
+    direction="interval",
+)
+def _composed(random: np.random.Generator) -> tuple[float, str]:
+    case = single(random, tokens=(2, 3), kinds=("float64",))
+    tokens, level = int(random.integers(1, 9)), float(random.choice([0.0, 1e-3, 0.05, 0.5, 1.0]))
+    q, law = ([Fraction(x) for x in rows[0].tolist()] for rows in (case.target, case.draft))
+    q, law = ([x / sum(masses) for x in masses] for masses in (q, law))
+    texts = [
+        (math.prod(a), math.prod(b))
+        for a, b in zip(
+            itertools.product(law, repeat=tokens), itertools.product(q, repeat=tokens), strict=True
+        )
+    ]
+    variation, power, left = Fraction(0), Fraction(0), Fraction(level)
+    for pi, of_target in sorted(texts, key=lambda both: both[1] / both[0] if both[0] else 10**400):
+        part = min(Fraction(1), left / of_target) if of_target else Fraction(1)
+        variation += max(pi - of_target, Fraction(0))
+        power, left = power + part * pi, left - part * of_target
+    found = lossy.composed(target=case.target, output=case.draft, tokens=tokens)
+    least, most = found.power(level)
+    errors = [
+        float(max(lower - truth, truth - upper)) / 1e-300
+        for lower, upper, truth in (
+            (Fraction(float(found.lower)), Fraction(float(found.upper)), variation),
+            (Fraction(float(least)), Fraction(float(most)), power),
+        )
+    ]
+    apart = max(found.gap, float(most - least)) / 0.05
+    return max(*errors, apart, 0.0), f"{case!r}, tokens={tokens}, level={level}: {found!r}"

@@ -265,6 +265,22 @@ def _generated(random: np.random.Generator) -> tuple[float, str]:
 
 
 @checks.add(
+    "otm.sequence.jacobi_law",
+    "1e-13",
+    "docstring",
+    "the target's law, exactly",
+)
+def _jacobi(random: np.random.Generator) -> tuple[float, str]:
+    coupling = str(random.choice(["independent", "maximal", "inversion"]))
+    scheme = sequence.Jacobi(int(random.integers(1, 3)), coupling)  # type: ignore[arg-type]
+    _, model = random_models(2, 5, random)
+    found = sequence.jacobi_law(scheme, model=model, context=[], length=2)
+    with decimal.localcontext(context(DIGITS)):
+        error = apart(found.law, exact_law(model, 2))
+    return error / 1e-13, f"{scheme!r}, {model}"
+
+
+@checks.add(
     "otm.sequence.completed_law",
     "3e-14",
     "docstring",

@@ -1,0 +1,117 @@
+"""What tokens add up to, against all texts in exact fractions, binomials, and another library."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import otm
+from otm.lossy import composed, tokens_to_detect
+
+Masses = list[Fraction]
+
+PAIRS = {
+    "overlapping": ([4, 3, 2], [2, 2, 5]),
+    "a token the target never writes": ([2, 2, 0], [1, 2, 1]),
+    "a token the output never has": ([2, 1, 1], [2, 2, 0]),
+    "ratios of all sizes": ([1, 10**7, 10**5], [10**4, 10**7, 1]),
+}
+
+
+def texts(target: Masses, output: Masses, tokens: int) -> list[tuple[Fraction, Fraction]]:
+    """Both masses of every class of texts with the same counts, the output's first."""
+    found = []
+    for counts in itertools.product(range(tokens + 1), repeat=len(target) - 1):
+        last = tokens - sum(counts)
+        if last >= 0:
+            ways = Fraction(math.factorial(tokens))
+            each = [ways, ways]
+            for count, pi, q in zip((*counts, last), output, target, strict=True):
+                each = [each[0] * pi**count, each[1] * q**count]
+                each = [one / math.factorial(count) for one in each]
+            found.append((each[0], each[1]))
+    return found
+
+
+def best_power(classes: list[tuple[Fraction, Fraction]], level: Fraction) -> Fraction:
+    """Neyman and Pearson's test: the largest ratios first, the last class in part."""
+    ordered = sorted(
+        classes, key=lambda both: -both[0] / both[1] if both[1] else Fraction(-(10**99))
+    )
+    power = Fraction(0)
+    for pi, q in ordered:
+        part = min(Fraction(1), level / q) if q else Fraction(1)
+        power, level = power + part * pi, level - part * q
+    return power
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"), [*itertools.product(PAIRS, (1, 2, 7)), ("overlapping", 60)]
+)
+def test_contains_the_truth_of_all_texts(name: str, tokens: int) -> None:
+    target, output = ([Fraction(w, sum(ws)) for w in ws] for ws in PAIRS[name])
+    classes = texts(target, output, tokens)
+    found = composed(
+        target=[float(q) for q in target], output=[float(pi) for pi in output], tokens=tokens
+    )
+    variation = sum(max(pi - q, Fraction(0)) for pi, q in classes)
+    assert found.lower <= variation <= found.upper <= found.lower + 0.02
+    for level in (Fraction(1, 1000), Fraction(1, 20), Fraction(1, 3)):
+        least, most = found.power(float(level))
+        assert least <= best_power(classes, level) <= most <= least + 0.03
+
+
+def test_a_hundred_thousand_tokens_against_the_binomial() -> None:
+    """Of two tokens the number of the first tells all."""
+    tokens = 100_000
+    ones = np.arange(tokens + 1)
+    gain = binom.pmf(ones, tokens, 0.505) - binom.pmf(ones, tokens, 0.5)
+    found = composed(target=[0.5, 0.5], output=[0.505, 0.495], tokens=tokens)
+    assert found.lower <= gain[gain > 0].sum() <= found.upper <= found.lower + 0.02
+
+
+def test_against_another_accountant() -> None:
+    """dp_accounting 0.6.0, `from_two_probability_mass_functions` at an interval of 1e-5, composed:
+    its optimistic and pessimistic δ at ε = 0.
+    """
+    for tokens, low, high in (
+        (10, 0.13829824275056687, 0.13833955527885083),
+        (100, 0.4187353717093276, 0.41902315246874067),
+        (1000, 0.91861999385807, 0.9190239033997885),
+    ):
+        found = composed(target=[1 / 2, 1 / 3, 1 / 6], output=[0.45, 0.35, 0.2], tokens=tokens)
+        assert low <= found.upper
+        assert found.lower <= high
+        assert found.gap < 0.02
+
+
+def test_contexts_are_drawn_and_known() -> None:
+    """A context of two tells nothing: proof comes with half of a half, each time."""
+    target, output = [[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]]
+    found = composed(target=target, output=output, tokens=10)
+    assert found.lower <= 1 - 0.75**10 <= found.upper <= found.lower + 1e-5
+    joint = composed(target=[0.5, 0, 0.25, 0.25], output=[0.25] * 4, tokens=10)
+    assert (joint.lower, joint.upper) == (found.lower, found.upper)
+
+
+def test_the_tokens_that_a_detector_needs() -> None:
+    def power(tokens: int) -> float:
+        ones = np.arange(tokens, -1, -1)
+        alarms = np.cumsum(binom.pmf(ones, tokens, 0.5))
+        found = np.cumsum(binom.pmf(ones, tokens, 0.75))
+        return float(np.interp(0.01, np.append(0, alarms), np.append(0, found)))
+
+    needed = next(tokens for tokens in itertools.count(1) if power(tokens) >= 0.95)
+    least, most = tokens_to_detect(target=[0.5, 0.5], output=[0.75, 0.25])
+    assert least <= needed <= most <= least + 1
+
+
+def test_a_lossless_rule_is_never_told() -> None:
+    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=otm.IID(1))
+    law = otm.lossy.output_law(otm.Maximal(), problem)
+    assert composed(target=problem.target, output=law, tokens=10**5).upper < 1e-5
