@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 
 from .chain import Chain
-from .step import Tensor, Verified, drafted_by, rows
+from .step import Tensor, Verified
+from .vocabulary import TorchRows
 
 _HALVINGS = 26
 """Of [1, K], from which the upper end is taken, lossless as γ* is: 2⁻²⁶ K above it costs as little
@@ -33,25 +34,23 @@ def block_kseq(
         paths: `(B, K, L)` int64, the nodes of each sequence. A sequence may end early, with −1 as
             candidate, where a rule for its own tokens ends it, or one for all sequences.
     """
-    p = drafted_by(draft, candidates, target)
-    gamma, share = division(p[:, 0], target[:, 0], paths.shape[1])
+    both = TorchRows(target, draft, candidates)
+    gamma, share = division(both.draft[:, 0], target[:, 0], paths.shape[1])
     start = 1.0 / gamma
     kept, weight = torch.zeros_like(candidates[:, 0]), start
     sound = torch.ones_like(kept, dtype=torch.bool)
     chosen = torch.nn.functional.pad(paths[:, 0], (1, 0))
     for path in paths.unbind(dim=1):
         way = torch.nn.functional.pad(path, (1, 0))
-        chain = Chain.of(candidates.gather(1, way), rows(target, way), rows(p, way[:, :-1]))
         tested = torch.nn.functional.pad(uniforms.gather(1, path - 1), (0, 1))
-        here, passing, fine = chain.longest_passing(tested, start)
+        here, passing, fine = Chain.of(candidates, way, both).longest_passing(tested, start)
         open_ = kept == 0
         sound = sound & (fine | open_.logical_not())
         chosen = torch.where(open_[:, None], way, chosen)
         weight = torch.where(open_, passing, weight)
         kept = torch.where(open_, here, kept)
-    taken = Chain.of(candidates.gather(1, chosen), rows(target, chosen), rows(p, chosen[:, :-1]))
     share = torch.where(kept > 0, 1.0, share)
-    return taken.ended(kept, weight, final, sound, share).along(chosen)
+    return Chain.of(candidates, chosen, both).ended(kept, weight, final, sound, share)
 
 
 def division(draft: Tensor, target: Tensor, num_drafts: int) -> tuple[Tensor, Tensor]:

@@ -11,17 +11,26 @@ import dataclasses
 
 import torch
 
-from .step import Tensor, Verified, drafted_by, entries, possible, rows, written
+from .step import Tensor, Verified, possible, written
+from .vocabulary import Excess, Over, Rows, Selected, TorchRows
 
 
 def token_by_token(
-    candidates: Tensor, target: Tensor, draft: Tensor | None, uniforms: Tensor, final: Tensor
+    candidates: Tensor,
+    target: Tensor,
+    draft: Tensor | None,
+    uniforms: Tensor,
+    final: Tensor,
+    *,
+    over: Over = TorchRows,
 ) -> Verified:
     """Keep drafts up to the first with u ≥ q(x)/p(x), and draw from (q − p)₊ there.
 
-    Args: as `analysis.kernels.step` has them.
+    Args:
+        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them.
+        over: who reads the rows (`analysis.kernels.vocabulary`).
     """
-    chain = Chain.of(candidates, target, draft)
+    chain = Chain.alone(candidates, over(target, draft, candidates[:, 1:]))
     passed = (uniforms[:, :-1] * chain.drawn < chain.wanted) & chain.live
     kept = passed.long().cumprod(dim=-1).sum(dim=-1)
     place = torch.arange(passed.shape[1], device=kept.device)
@@ -31,17 +40,23 @@ def token_by_token(
 
 
 def block(
-    candidates: Tensor, target: Tensor, draft: Tensor | None, uniforms: Tensor, final: Tensor
+    candidates: Tensor,
+    target: Tensor,
+    draft: Tensor | None,
+    uniforms: Tensor,
+    final: Tensor,
+    *,
+    over: Over = TorchRows,
 ) -> Verified:
     """Keep the longest prefix i with u_i < Z_i/(Z_i + 1 − w_i), and draw from (w_i q − p)₊ there.
 
     w_i = min(1, w_{i−1} q(x_i)/p(x_i)), Z_i = Σ (w_i q − p)₊; the whole sequence passes with w.
 
-    Args: as `analysis.kernels.step` has them.
+    Args:
+        candidates, target, draft, uniforms, final, over: as of `token_by_token`.
     """
-    chain = Chain.of(candidates, target, draft)
-    kept, weight, sound = chain.longest_passing(uniforms, torch.ones_like(final))
-    return chain.ended(kept, weight, final, sound)
+    chain = Chain.alone(candidates, over(target, draft, candidates[:, 1:]))
+    return chain.as_block(uniforms, final)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,31 +64,47 @@ class Chain:
     """The sequences, and what both models say of their tokens.
 
     Attributes:
+        rows: of both models.
+        way: `(B, γ + 1)`, the nodes from the root.
         drafts: `(B, γ)`.
         live: `(B, γ)`, whether there is a draft.
         end: `(B,)`, how many there are.
-        target, draft: the rows.
         wanted, drawn: `(B, γ)`, q(x) and p(x).
+        selected: the law of winners before each of them; the draft's law if None.
     """
 
+    rows: Rows
+    way: Tensor
     drafts: Tensor
     live: Tensor
     end: Tensor
-    target: Tensor
-    draft: Tensor
     wanted: Tensor
     drawn: Tensor
+    selected: Selected | None
 
     @classmethod
-    def of(cls, candidates: Tensor, target: Tensor, draft: Tensor | None) -> Chain:
-        """Look the drafts up."""
-        drafts = candidates[:, 1:]
+    def of(
+        cls, candidates: Tensor, way: Tensor, rows: Rows, selected: Selected | None = None
+    ) -> Chain:
+        """Look the drafts along a way up."""
+        drafts = candidates.gather(1, way[:, 1:])
         live = (drafts >= 0).long().cumprod(dim=-1)
-        p = drafted_by(draft, drafts, target)
-        place = torch.arange(drafts.shape[1], device=drafts.device).expand_as(drafts)
-        tokens = drafts.clamp(min=0)
-        wanted, drawn = entries(target, place, tokens), entries(p, place, tokens)
-        return cls(drafts, live.bool(), live.sum(dim=-1), target, p, wanted, drawn)
+        wanted, drawn = rows.entries(way[:, :-1], drafts.clamp(min=0))
+        if selected is not None:
+            drawn = selected.at(wanted, drawn)
+        return cls(rows, way, drafts, live.bool(), live.sum(dim=-1), wanted, drawn, selected)
+
+    @classmethod
+    def alone(cls, candidates: Tensor, rows: Rows) -> Chain:
+        """Look up the drafts of requests that have one sequence each."""
+        way = torch.arange(candidates.shape[1], device=candidates.device)
+        return cls.of(candidates, way.expand_as(candidates), rows)
+
+    def as_block(self, uniforms: Tensor, final: Tensor) -> Verified:
+        """Verify the sequences by the rule of `block`."""
+        start = torch.ones_like(final)
+        kept, weight, sound = self.longest_passing(uniforms, start)
+        return self.ended(kept, weight, final, sound)
 
     def longest_passing(self, uniforms: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return how many drafts the longest prefix has that passes, w there, and what is sound.
@@ -88,9 +119,10 @@ class Chain:
             weights.append((weights[-1] * next_).clamp_(max=1.0))
         passing = torch.stack(weights, dim=1)
         weight = passing[:, 1:]
-        inner = slice(1, ratio.shape[1])
-        excess = (weight[:, :-1, None] * self.target[:, inner]).sub_(self.draft[:, inner]).relu_()
-        room = torch.nn.functional.pad(excess.sum(dim=-1), (0, 1))
+        inner = Excess(self.way[:, 1:-1], weight[:, :-1], selected=self._selected(slice(1, None)))
+        room = weight
+        if ratio.shape[1] > 1:
+            room = torch.nn.functional.pad(self.rows.total(inner), (0, 1))
         place = torch.arange(1, ratio.shape[1] + 1, device=weight.device)
         below = torch.where(weight < 1.0, room / (room + 1.0 - weight), 1.0 + 0.0 * room)
         chance = torch.where(place < self.end[:, None], below, weight)
@@ -116,14 +148,14 @@ class Chain:
             final, sound: `(B,)`.
             share: `(B,)`, c in [0, 1]; 1 if None.
         """
-        following = rows(self.target, kept[:, None])[:, 0]
-        at = kept.clamp(max=self.drafts.shape[1] - 1)
-        drawn = rows(self.draft, at[:, None])[:, 0]
-        taken = torch.where((kept < self.end)[:, None], drawn, 0.0)
-        mass = weight[:, None] * following
-        used = torch.minimum(taken, mass)
-        mass = mass - (used if share is None else share[:, None] * used)
-        # without any excess the models agree, and only rounding rejected what follows
-        mass = torch.where((mass.sum(dim=-1) == 0.0)[:, None], following, mass)
-        path = torch.arange(self.target.shape[1], device=kept.device).expand(len(kept), -1)
-        return written(path, self.drafts, kept, mass, final, sound)
+        at = kept[:, None]
+        taken = torch.where(kept < self.end, 1.0 if share is None else share, 0.0)[:, None]
+        selected = None
+        if self.selected is not None:
+            selected = self.selected.one(at.clamp(max=self.drafts.shape[1] - 1))
+        excess = Excess(self.way.gather(1, at), weight[:, None], taken, selected)
+        after, total = self.rows.draw(excess, final)
+        return written(self.way, self.drafts, kept, after, total, sound)
+
+    def _selected(self, places: slice) -> Selected | None:
+        return None if self.selected is None else self.selected.some(places)

@@ -23,7 +23,7 @@ import dataclasses
 
 import torch
 
-from .step import Tensor, Verified
+from .step import Shard, Tensor, Verified
 
 _ROUNDS = 10
 _MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
@@ -169,12 +169,13 @@ class Nodes:
             above = self.parent.gather(1, above)
         return mask
 
-    def matched(self, log_q: Tensor, noise: Tensor) -> Verified:
+    def matched(self, log_q: Tensor, noise: Tensor, *, shard: Shard | None = None) -> Verified:
         """Return the text that the target writes, as far as one call tells.
 
         Args:
             log_q: `(B, N + 1, V)` the target's log-probabilities at the root and all nodes.
             noise: `(B, L + 1, V)` of the positions after the root.
+            shard: which tokens both are of; all if None.
         """
         depth = noise.shape[1] - 1
         levels = [(log_q + noise[:, level, None]).max(dim=-1) for level in range(depth + 1)]
@@ -182,6 +183,18 @@ class Nodes:
         best, sample = (
             torch.stack(part, dim=1).gather(1, own)[:, 0] for part in zip(*levels, strict=True)
         )
+        if shard is not None:
+            best, sample = shard.best(best, sample)
+        return self.followed(best, sample, depth)
+
+    def followed(self, best: Tensor, sample: Tensor, depth: int) -> Verified:
+        """Return the text along the target's samples after all nodes.
+
+        Args:
+            best: `(B, N + 1)`, what each sample won with; a number, or the request is refused.
+            sample: `(B, N + 1)` int64.
+            depth: L.
+        """
         place = torch.arange(self.parent.shape[1], device=self.parent.device)
         at = torch.zeros_like(self.parent[:, :1])
         going = torch.ones_like(at, dtype=torch.bool)

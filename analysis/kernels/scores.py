@@ -25,13 +25,11 @@ import torch
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
 
-from .chain import block
-from .step import Tensor, Verified, drafted_by, draw, entries, rows
+from .chain import Chain
+from .step import Tensor, Verified, draw, rows
+from .vocabulary import Over, Rows, Selected, TorchRows
 
 _MANTISSA = 23
-_CHUNK = 2**20
-"""Probabilities that are put into bins at once: bounds the memory besides the rows."""
-
 _TINY = 1e-14
 """Masses that sums up to 1 in float64 hardly tell from 0."""
 
@@ -127,8 +125,8 @@ class Split:
         base, slope: `(…, bins)`, base + slope·q/p is the probability of the upper one.
         parts: `(3, …, M, M/2 + 1)`, of each mark: the mass of the scores below both ends, and how
             much of the mark's law is spread over the part.
-        level: `(2, …, bins)`, its first plus its second times q/p is a token's level: how much
-            likelier than drafted it is to be the winner's.
+        level: `(2, …, bins)`, its first plus its second times q/p is a token's level: how often it
+            is the winner's for once that it is drafted.
     """
 
     mark: Tensor
@@ -166,6 +164,7 @@ class Split:
         parts, mean = _nested(torch.stack([z, lowest, torch.maximum(sought, lowest)]))
         at, step = mean.gather(-1, mark), mean.diff(dim=-1).gather(-1, mark)
         level = torch.stack([at + base * step, slope * step])
+        level = level / (level[0] * drafted + level[1] * wanted).sum(dim=-1, keepdim=True)
         return cls(mark, base, slope, parts, level)
 
     def law(self, before: Tensor, bin_: Tensor, ratio: Tensor) -> Tensor:
@@ -302,6 +301,8 @@ def refined_scores(
     uniforms: Tensor,
     final: Tensor,
     grid: ScoreGrid,
+    *,
+    over: Over = TorchRows,
 ) -> Verified:
     """Give each of K i.i.d. sequences a score, and verify the one with the largest as a block.
 
@@ -311,17 +312,16 @@ def refined_scores(
         paths: `(B, K, L)` int64, the nodes of each sequence. A sequence may end early, with −1 as
             candidate, where a rule for its own tokens ends it, or one for all sequences.
         grid: for K sequences.
+        over: who reads the rows (`analysis.kernels.vocabulary`).
     """
-    p = drafted_by(draft, candidates, target)
-    found = Scored.of(candidates, paths, target, p, grid)
+    both = over(target, draft, candidates)
+    found = Scored.of(candidates, paths, both, grid)
     chosen = draw(found.wins, uniforms[:, -1])[:, None]
     path = paths.gather(1, chosen[..., None].expand(-1, -1, paths.shape[2]))[:, 0]
     way = torch.nn.functional.pad(path, (1, 0))
     tested = torch.nn.functional.pad(uniforms.gather(1, path - 1), (0, 1))
-    q = rows(target, way)
-    selected = found.selected(chosen, q[:, :-1], rows(p, way[:, :-1]), grid)
-    step = block(candidates.gather(1, way), q, selected, tested, final)
-    return step.along(way).where(found.sound)
+    chain = Chain.of(candidates, way, both, found.selected(chosen, grid))
+    return chain.as_block(tested, final).where(found.sound)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,45 +339,37 @@ class Scored:
     sound: Tensor
 
     @classmethod
-    def of(
-        cls, candidates: Tensor, paths: Tensor, target: Tensor, draft: Tensor, grid: ScoreGrid
-    ) -> Scored:
+    def of(cls, candidates: Tensor, paths: Tensor, both: Rows, grid: ScoreGrid) -> Scored:
         """Refine the scores along all sequences, level by level."""
-        drafted, wanted = bin_sums(target, draft, grid)
-        law = grid.mass.expand(*paths.shape[:2], -1)
+        size, k, length = paths.shape
+        above = torch.nn.functional.pad(paths[..., :-1], (1, 0)).flatten(1)
+        tokens = candidates.gather(1, paths.flatten(1))
+        q, p = both.entries(above, tokens.clamp(min=0))
+        ratio = torch.where(p > 0.0, q.double() / p, 0.0 * q).view(size, k, length)
+        bin_ = grid.bins(q, p).view(size, k, length)
+        alive = (tokens >= 0).view(size, k, length).long().cumprod(dim=-1).bool()
+        drafted, wanted = (
+            rows(one, above).view(size, k, length, -1) for one in both.bin_sums(grid)
+        )
+        law = grid.mass.expand(size, k, -1)
         weight = torch.ones_like(law[..., 0])
-        live = torch.ones_like(weight, dtype=torch.bool)
-        node = torch.zeros_like(paths[..., 0])
         levels = []
-        for child in paths.unbind(dim=-1):
-            split = Split.of(law, weight, rows(drafted, node), rows(wanted, node), grid)
+        for i in range(length):
+            split = Split.of(law, weight, drafted[:, :, i], wanted[:, :, i], grid)
             levels.append(split.level)
-            token = candidates.gather(1, child)
-            live = live & (token >= 0)
-            token = token.clamp(min=0)
-            q, p = entries(target, node, token), entries(draft, node, token)
-            ratio = torch.where(p > 0.0, q.double() / p, 0.0 * q)
-            refined = split.law(law, grid.bins(q, p), ratio)
+            refined = split.law(law, bin_[..., i], ratio[..., i])
+            live = alive[..., i]
+            bound = torch.minimum(weight * ratio[..., i], (refined * grid.gain).sum(dim=-1))
             law = torch.where(live[..., None], refined, law)
-            bound = torch.minimum(weight * ratio, (refined * grid.gain).sum(dim=-1))
             weight = torch.where(live, bound, weight)
-            node = torch.where(live, child, node)
-        wins = win_probabilities(law, torch.ones_like(live), grid)
+        wins = win_probabilities(law, torch.ones_like(alive[..., 0]), grid)
         sound = (wins.isfinite() & weight.isfinite()).all(dim=-1)
         return cls(wins, torch.stack(levels, dim=-2), sound)
 
-    def selected(self, sequence: Tensor, target: Tensor, draft: Tensor, grid: ScoreGrid) -> Tensor:
-        """Return the law `(B, L, V)` of the winner's next tokens along a sequence `(B, 1)`, of the
-        rows `(B, L, V)` there.
-        """
+    def selected(self, sequence: Tensor, grid: ScoreGrid) -> Selected:
+        """Return the law of the winner's next tokens along a sequence `(B, 1)`."""
         by = sequence[..., None, None].expand(-1, -1, *self.levels.shape[3:])
-        index = grid.bins(target, draft)
-        constant, slope = (
-            one.gather(1, by)[:, 0].to(draft.dtype).gather(-1, index) for one in self.levels
-        )
-        found: Tensor = constant.mul_(draft).add_(slope.mul_(target))
-        found = found.clamp_(min=0.0)
-        return found.div_(found.sum(dim=-1, keepdim=True))
+        return Selected(torch.stack([one.gather(1, by)[:, 0] for one in self.levels]), grid)
 
 
 def win_probabilities(laws: Tensor, live: Tensor, grid: ScoreGrid) -> Tensor:
@@ -396,25 +388,6 @@ def win_probabilities(laws: Tensor, live: Tensor, grid: ScoreGrid) -> Tensor:
     after = torch.cat([one, lower.flip(1)[:, :-1]], dim=1).cumprod(dim=1).flip(1)
     found: Tensor = ((before * after) @ grid.weights * laws).sum(dim=-1)
     return torch.where(live, found, 0.0)
-
-
-def bin_sums(target: Tensor, draft: Tensor, grid: ScoreGrid) -> tuple[Tensor, Tensor]:
-    """Return what each bin has of the draft's and of the target's mass, `(B, m, bins)` twice."""
-    size, nodes, num_tokens = draft.shape
-    step = max(1, _CHUNK // (size * num_tokens))
-    empty = torch.zeros(
-        (2, size, nodes, len(grid.edges) - 1), dtype=draft.dtype, device=draft.device
-    )
-    for start in range(0, nodes, step):
-        some = slice(start, min(start + step, nodes))
-        index = grid.bins(target[:, some], draft[:, some])
-        for sums, masses in zip(empty, (draft, target), strict=True):
-            sums[:, some].scatter_add_(-1, index, masses[:, some])
-    drafted, wanted = empty.double()
-    # the last bin holds what is never drafted, too
-    wanted = torch.cat([wanted[..., :-1], grid.edges[-1] * drafted[..., -1:]], dim=-1)
-    whole = drafted.sum(dim=-1, keepdim=True)
-    return drafted / whole, wanted / whole
 
 
 def _from_zero(parts: Tensor) -> Tensor:

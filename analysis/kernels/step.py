@@ -22,6 +22,7 @@ nothing, or a row without mass to draw from.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import torch
 
@@ -46,10 +47,6 @@ class Verified:
     nodes: Tensor
     count: Tensor
 
-    def along(self, way: Tensor) -> Verified:
-        """Return this with its nodes, those of a chain, as the nodes of a way `(B, D + 1)`."""
-        return Verified(self.tokens, torch.where(self.nodes >= 0, way, -1), self.count)
-
     def where(self, sound: Tensor) -> Verified:
         """Return this with all other requests than the sound ones, `(B,)`, refused."""
         refused = sound.logical_not()
@@ -60,20 +57,67 @@ class Verified:
         )
 
 
-def probabilities(logits: Tensor, temperature: Tensor) -> Tensor:
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """Which tokens of the vocabulary a device has, one run of them for each rank, in their order.
+
+    Attributes:
+        rank, ranks: which of how many.
+        first: its first token.
+        all_reduce: adds a tensor over all ranks in place, as `torch.distributed.all_reduce` does.
+    """
+
+    rank: int
+    ranks: int
+    first: int
+    all_reduce: Callable[[Tensor], object]
+
+    def side_by_side(self, own: Tensor) -> Tensor:
+        """Return what all ranks have, one after the other along a new last axis: a sum with 0."""
+        slots = own.new_zeros((*own.shape, self.ranks))
+        slots[..., self.rank] = own
+        self.all_reduce(slots)
+        return slots
+
+    def best(self, own: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the largest of what each rank found best, and its token; of equals the first.
+
+        Args:
+            own: `(…)`.
+            token: `(…)`, counted from the rank's first.
+        """
+        best, shard = self.side_by_side(own).max(dim=-1, keepdim=True)
+        return best[..., 0], self.side_by_side(token + self.first).gather(-1, shard)[..., 0]
+
+
+def probabilities(logits: Tensor, temperature: Tensor, *, shard: Shard | None = None) -> Tensor:
     """Return softmax(logits/T) in float32, with all mass on the first largest logit where T = 0.
 
     Args:
         logits: `(B, n, V)` of any floating type; −∞ where a token is masked.
         temperature: `(B,)`, at least 0; else the request's rows are NaN.
+        shard: which tokens these are; all if None.
     """
     heat = temperature[:, None, None]
     values = logits.float()
-    largest, token = values.max(dim=-1, keepdim=True)
+    largest, token = values.max(dim=-1)
+    if shard is not None:
+        largest, token = shard.best(largest, token)
+        token = token - shard.first
+    largest, token = largest[..., None], token[..., None]
     # a NaN among the logits stays one
     whole = torch.where(largest.isfinite(), 1.0, torch.nan)
-    sure = torch.zeros_like(values).scatter_(-1, token, whole)
-    warm = torch.softmax(values / torch.where(heat > 0.0, heat, 1.0), dim=-1)
+    inside = (token >= 0) & (token < values.shape[-1])
+    kept = torch.where(inside, whole, 0.0 * whole)
+    sure = torch.zeros_like(values).scatter_(-1, token.clamp(0, values.shape[-1] - 1), kept)
+    warm = values / torch.where(heat > 0.0, heat, 1.0)
+    if shard is None:
+        warm = torch.softmax(warm, dim=-1)
+    else:
+        warm = (warm - largest / torch.where(heat > 0.0, heat, 1.0)).exp()
+        total = warm.sum(dim=-1, keepdim=True)
+        shard.all_reduce(total)
+        warm = warm / total
     return torch.where(heat > 0.0, warm, torch.where(heat == 0.0, sure, torch.nan))
 
 
@@ -85,14 +129,19 @@ def draw(mass: Tensor, uniform: Tensor) -> Tensor:
         uniform: `(B,)` in [0, 1).
     """
     running = mass.cumsum(dim=-1)
-    total = running[:, -1:].contiguous()
-    sought = (uniform[:, None] * total).to(running.dtype)
+    sought = (uniform[:, None] * running[:, -1:]).to(running.dtype)
+    return find(mass, running, sought)[:, 0]
+
+
+def find(mass: Tensor, running: Tensor, sought: Tensor) -> Tensor:
+    """Return the first places `(B, 1)` at which running sums of masses exceed a number `(B, 1)`."""
     found = torch.searchsorted(running, sought, right=True)
     # u·total can round up to the total, and a sum in parallel be uneven where it should be flat:
-    # then the last token that has mass; a NaN has no place, and any will do
-    last = torch.searchsorted(running, total).clamp_(max=mass.shape[-1] - 1)
+    # then the last place that has mass; a NaN has no place, and any will do
+    last = torch.searchsorted(running, running[:, -1:].contiguous())
+    last = last.clamp_(max=mass.shape[-1] - 1)
     found = torch.minimum(found, last)
-    return torch.where(mass.gather(1, found) > 0.0, found, last)[:, 0]
+    return torch.where(mass.gather(1, found) > 0.0, found, last)
 
 
 def possible(drawn: Tensor, wanted: Tensor) -> Tensor:
@@ -123,13 +172,15 @@ def drafted_by(draft: Tensor | None, sure: Tensor, target: Tensor) -> Tensor:
     """
     if draft is None:
         found = torch.zeros_like(target[:, : sure.shape[1]])
-        return found.scatter_(-1, sure.clamp(min=0)[..., None], 1.0)
+        inside = (sure >= 0) & (sure < target.shape[-1])
+        place = torch.where(inside, sure, 0)[..., None]
+        return found.scatter_(-1, place, inside[..., None].to(found.dtype))
     missing = target.shape[-1] - draft.shape[-1]
     return torch.nn.functional.pad(draft, (0, missing)) if missing else draft
 
 
 def written(
-    path: Tensor, drafts: Tensor, kept: Tensor, mass: Tensor, final: Tensor, sound: Tensor
+    path: Tensor, drafts: Tensor, kept: Tensor, after: Tensor, total: Tensor, sound: Tensor
 ) -> Verified:
     """Return what is written when the first drafts of a path are kept.
 
@@ -137,16 +188,15 @@ def written(
         path: `(B, D + 1)` nodes from the root.
         drafts: `(B, D)` the tokens of all of them but the root.
         kept: `(B,)` how many are kept.
-        mass: `(B, V)` by which the token after them is drawn, up to a factor.
-        final: `(B,)` uniforms.
+        after: `(B,)` the token after them.
+        total: `(B,)` the mass that it was drawn from.
         sound: `(B,)` whether the request can be answered.
     """
-    total = mass.sum(dim=-1)
     sound = sound & total.isfinite() & (total > 0.0)
     place = torch.arange(path.shape[1], device=path.device)
     last = torch.where(sound, kept, -1)[:, None]
     along = torch.nn.functional.pad(drafts, (0, 1))
-    tokens = torch.where(place == last, draw(mass, final)[:, None], along)
+    tokens = torch.where(place == last, after[:, None], along)
     return Verified(
         torch.where(place <= last, tokens, -1),
         torch.where(place <= last, path, -1),

@@ -13,7 +13,7 @@ import dataclasses
 
 import torch
 
-from .step import Tensor, Verified, drafted_by, entries, possible, rows, written
+from .step import Tensor, Verified, drafted_by, draw, entries, possible, rows, written
 
 
 def traversal(
@@ -95,7 +95,8 @@ def traversal(
         at = torch.where(left, walk.next.gather(1, at), at)
     path, kept = walk.path(at, depth)
     drafts = candidates.gather(1, path[:, 1:])
-    return written(path, drafts, kept, rows(q, at)[:, 0], final, sound[:, 0])
+    mass = rows(q, at)[:, 0]
+    return written(path, drafts, kept, draw(mass, final), mass.sum(dim=-1), sound[:, 0])
 
 
 def _ratio(wanted: Tensor, drawn: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from .step import Tensor, Verified, drafted_by, possible, rows, written
+from .step import Tensor, Verified, drafted_by, draw, possible, rows, written
 
 
 def recursive_rejection(
@@ -70,4 +70,5 @@ def recursive_rejection(
         path = torch.where(passed & (place == kept[:, None]), node, path)
         onward = torch.where(passed, next_token.gather(1, node), next_sibling.gather(1, node))
         cursor = torch.where(live, onward, -1)
-    return written(path, candidates.gather(1, path[:, 1:]), kept, wanted, final, sound)
+    drafts, total = candidates.gather(1, path[:, 1:]), wanted.sum(dim=-1)
+    return written(path, drafts, kept, draw(wanted, final), total, sound)

@@ -11,6 +11,7 @@ import torch
 import otm
 from analysis.kernels.scores import Scored, ScoreGrid
 from analysis.kernels.step import rows
+from analysis.kernels.vocabulary import TorchRows
 from otm.sequence import TableModel, outcomes
 from otm.sequence.block_verification import verify_block
 from otm.sequence.models import Context
@@ -56,14 +57,15 @@ class Drafted:
         """The law of the step's text, completed by the target, and the mean number of tokens, by
         the winners' probabilities and the library's block verification on the winner's law.
         """
-        found = Scored.of(self.candidates, self.paths, self.q, self.p, grid)
+        both = TorchRows(self.q, self.p, self.candidates)
+        found = Scored.of(self.candidates, self.paths, both, grid)
         assert found.sound.all()
         np.testing.assert_allclose(found.wins.sum(dim=1).numpy(), 1.0, atol=1e-12)
         law, tokens = np.zeros((self.draft.num_tokens,) * (self.length + 1)), 0.0
         for k in range(self.k):
             way = torch.nn.functional.pad(self.paths[:, k, :-1], (1, 0))
             chosen = torch.full((len(way), 1), k)
-            selected = found.selected(chosen, rows(self.q, way), rows(self.p, way), grid).numpy()
+            selected = found.selected(chosen, grid).at(rows(self.q, way), rows(self.p, way)).numpy()
             for b, paths in enumerate(self.drafts):
                 contexts = [paths[k][:i] for i in range(self.length + 1)]
                 mass = self.mass[b] * float(found.wins[b, k])

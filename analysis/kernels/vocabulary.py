@@ -1,0 +1,243 @@
+"""What a step asks of rows as long as the vocabulary: entries, sums of bins, masses, a token.
+
+All else that `chain`, `scores`, `vertices` and `block_kseq` decide is small and written once. The
+rows themselves are read here, by torch (`TorchRows`), or by Triton (`triton_rows`), and a
+vocabulary may lie on several devices: each has some of its tokens (`Shard`), what they add up to is
+added over the devices, and nothing else travels.
+
+    total = Σ (w q − c min(s, w q))     at a row, with the draft's law p or that of winners as s
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, final
+
+import torch
+
+from .step import Shard, Tensor, drafted_by, entries, find, rows
+
+if TYPE_CHECKING:
+    from .scores import ScoreGrid
+
+_CHUNK = 2**20
+"""Probabilities that are worked on at once: bounds the memory besides the rows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Selected:
+    """The law of winners at rows, c p + d q by bins of q/p.
+
+    Attributes:
+        levels: `(2, B, k, bins)`, c and d.
+        grid: which says what the bins are.
+    """
+
+    levels: Tensor
+    grid: ScoreGrid
+
+    def at(self, target: Tensor, draft: Tensor) -> Tensor:
+        """Return the entries `(B, k, …)` of which q and p are those."""
+        index = self.grid.bins(target, draft).view(*draft.shape[:2], -1)
+        constant, slope = (
+            one.to(draft.dtype).gather(-1, index).view_as(draft) for one in self.levels
+        )
+        found: Tensor = constant.mul_(draft).add_(slope.mul_(target))
+        return found.clamp_(min=0.0)
+
+    def some(self, places: slice) -> Selected:
+        """Return this at some of its rows."""
+        return Selected(self.levels[:, :, places], self.grid)
+
+    def one(self, place: Tensor) -> Selected:
+        """Return this at one of its rows each, `(B, 1)`."""
+        by = place[None, ..., None].expand(2, -1, -1, self.levels.shape[-1])
+        return Selected(self.levels.gather(2, by), self.grid)
+
+
+@dataclasses.dataclass(frozen=True)
+class Excess:
+    """The masses w q − c min(s, w q) at k rows of each request.
+
+    Attributes:
+        nodes: `(B, k)`.
+        weight: `(B, k)`, w.
+        share: `(B, k)`, c in [0, 1]; s is not read where it is 0; 1 if None.
+        selected: s, at the same rows; the draft's law p if None.
+        alone: whether c is 0 everywhere.
+    """
+
+    nodes: Tensor
+    weight: Tensor
+    share: Tensor | None = None
+    selected: Selected | None = None
+    alone: bool = False
+
+    def some(self, places: slice) -> Excess:
+        """Return those at some of the rows."""
+        return Excess(
+            self.nodes[:, places],
+            self.weight[:, places],
+            None if self.share is None else self.share[:, places],
+            None if self.selected is None else self.selected.some(places),
+            self.alone,
+        )
+
+
+class Rows(abc.ABC):
+    """The rows of both models, or a shard of them.
+
+    Args:
+        target: `(B, n, V)`.
+        draft: `(B, m, V')`, or None where drafts are sure.
+        sure: `(B, m)`, those drafts.
+        shard: which tokens these are; all if None.
+    """
+
+    def __init__(
+        self, target: Tensor, draft: Tensor | None, sure: Tensor, *, shard: Shard | None = None
+    ) -> None:
+        self.shard = shard
+        self.first = 0 if shard is None else shard.first
+        self.target = target.contiguous()
+        self.draft = drafted_by(draft, sure - self.first, target).contiguous()
+
+    @abc.abstractmethod
+    def _bin_sums(self, grid: ScoreGrid, nodes: Tensor | None) -> Tensor:
+        """Return Σ p and Σ q in each bin, `(2, B, k, bins)`."""
+
+    @abc.abstractmethod
+    def _totals(self, excess: Excess) -> Tensor:
+        """Return the mass of each chunk of these tokens, `(B, k, chunks)`."""
+
+    @abc.abstractmethod
+    def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
+        """Return the token `(B,)` at which a chunk's running mass exceeds a number, both `(B, 1)`,
+        of one row; the last with mass if there is none.
+        """
+
+    def entries(self, nodes: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return q and p `(B, k)` at nodes of which drafts hang, and at tokens."""
+        place = (tokens - self.first).clamp(0, self.target.shape[-1] - 1)
+        found = entries(self.target, nodes, place), entries(self.draft, nodes, place)
+        if self.shard is None:
+            return found
+        both = torch.where(place + self.first == tokens, torch.stack(found), 0.0)
+        self.shard.all_reduce(both)
+        return both[0], both[1]
+
+    def bin_sums(self, grid: ScoreGrid, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return what each bin has of p and of q, over Σ p in float64, `(B, k, bins)` twice.
+
+        Args:
+            grid: which says what the bins are.
+            nodes: `(B, k)`; all of the draft's if None.
+        """
+        sums = self._bin_sums(grid, nodes)
+        if self.shard is not None:
+            self.shard.all_reduce(sums)
+        drafted, wanted = sums.double()
+        # the last bin holds what is never drafted, too
+        wanted = torch.cat([wanted[..., :-1], grid.edges[-1] * drafted[..., -1:]], dim=-1)
+        whole = drafted.sum(dim=-1, keepdim=True)
+        return drafted / whole, wanted / whole
+
+    def total(self, excess: Excess) -> Tensor:
+        """Return the mass at each row, `(B, k)`."""
+        found = self._totals(excess).sum(dim=-1)
+        if self.shard is not None:
+            self.shard.all_reduce(found)
+        return found
+
+    def draw(self, excess: Excess, final: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a token `(B,)` by the masses of one row, and their sum, from q where it is 0.
+
+        Args:
+            excess: `(B, 1)`.
+            final: `(B,)` uniforms.
+        """
+        one = torch.ones_like(excess.weight)
+        whole = Excess(excess.nodes, one, alone=True)
+        both = torch.stack([self._totals(excess), self._totals(whole)])[:, :, 0]
+        parts = both.sum(dim=-1)[..., None]
+        if self.shard is not None:
+            parts = self.shard.side_by_side(parts[..., 0])
+        # without any excess the models agree, and only rounding rejected what follows
+        none = parts[0].sum(dim=-1, keepdim=True) == 0.0
+        excess = Excess(
+            excess.nodes,
+            torch.where(none, 1.0, excess.weight),
+            torch.where(none, 0.0, one if excess.share is None else excess.share),
+            excess.selected,
+        )
+        chunks, parts = (torch.where(none, two[1], two[0]) for two in (both, parts))
+        total = parts.sum(dim=-1, keepdim=True)
+        rank, sought = _place(parts, (final[:, None] * total).to(total.dtype))
+        token = self._find(excess, *_place(chunks, sought))
+        if self.shard is not None:
+            token = torch.where(rank[:, 0] == self.shard.rank, token + self.first, 0)
+            self.shard.all_reduce(token)
+        return token, total[:, 0]
+
+
+def _place(parts: Tensor, sought: Tensor) -> tuple[Tensor, Tensor]:
+    """Return in which of the parts `(B, m)` a running mass lies, and how far into it."""
+    if parts.shape[1] == 1:
+        return torch.zeros_like(sought, dtype=torch.int64), sought
+    running = parts.cumsum(dim=-1)
+    place = find(parts, running, sought)
+    return place, sought - (running.gather(1, place) - parts.gather(1, place))
+
+
+Over = Callable[[Tensor, Tensor | None, Tensor], Rows]
+"""What makes rows: `TorchRows`, say, or with `functools.partial` those of a shard."""
+
+
+@final
+class TorchRows(Rows):
+    """Rows read by torch, a few passes over a part of them that fits into a cache."""
+
+    def _bin_sums(self, grid: ScoreGrid, nodes: Tensor | None) -> Tensor:
+        size, height, num_tokens = self.draft.shape
+        number = height if nodes is None else nodes.shape[1]
+        step = max(1, _CHUNK // (size * num_tokens))
+        sums = self.draft.new_zeros((2, size, number, len(grid.edges) - 1))
+        for start in range(0, number, step):
+            some = slice(start, min(start + step, number))
+            q, p = (
+                one[:, some] if nodes is None else rows(one, nodes[:, some])
+                for one in (self.target, self.draft)
+            )
+            index = grid.bins(q, p)
+            for one, masses in zip(sums[:, :, some], (p, q), strict=True):
+                one.scatter_add_(-1, index, masses)
+        return sums
+
+    def _totals(self, excess: Excess) -> Tensor:
+        size, number = excess.nodes.shape
+        step = max(1, _CHUNK // (size * self.target.shape[-1]))
+        parts = [
+            self._masses(excess.some(slice(start, start + step))).sum(dim=-1, keepdim=True)
+            for start in range(0, number, step)
+        ]
+        return torch.cat(parts, dim=1)
+
+    def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
+        mass = self._masses(excess)[:, 0]
+        return find(mass, mass.cumsum(dim=-1), sought)[:, 0]
+
+    def _masses(self, excess: Excess) -> Tensor:
+        """Return the masses `(B, k, V)`."""
+        q = rows(self.target, excess.nodes)
+        if excess.alone:
+            return q.mul_(excess.weight[..., None])
+        p = rows(self.draft, excess.nodes.clamp(max=self.draft.shape[1] - 1))
+        law = p if excess.selected is None else excess.selected.at(q, p)
+        mass = q.mul_(excess.weight[..., None])
+        if excess.share is None:
+            return mass.sub_(law).relu_()
+        share = excess.share[..., None]
+        taken = torch.minimum(law, mass).mul_(share)
+        return mass.sub_(taken.masked_fill_(share == 0.0, 0.0))
