@@ -123,8 +123,7 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
         "mostNodes": MOST_NODES,
         "kinds": KINDS,
         "verifiers": {"-1": CHAIN_VERIFIER} | verifiers,
-        "short": {"-1": "best chain"}
-        | {str(i): s.short for i, s in enumerate(schemes_of(run))},
+        "short": {"-1": "best chain"} | {str(i): s.short for i, s in enumerate(schemes_of(run))},
         "words": ENDS
         | {
             "range": RANGE,

@@ -115,9 +115,7 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
     settings = range(len(found.strata.settings))
     return {
         "settings": setting_labels(run, found),
-        "schemes": [
-            {"label": s.label, "short": s.short, "kind": s.kind} for s in schemes
-        ],
+        "schemes": [{"label": s.label, "short": s.short, "kind": s.kind} for s in schemes],
         "columns": [
             {"scheme": scheme_of[i], "k": column.k} for i, column in enumerate(run.schemes)
         ],

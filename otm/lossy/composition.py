@@ -15,14 +15,13 @@ import math
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from otm._arrays import UNIT_ROUNDOFF, Floats
 from otm.errors import ShapeMismatch
 from otm.pmf import check_count, check_real, host_pmf, plain_reals
 from otm.problem import keyword_only
 from otm.statistics import Certified
-
-Floats = NDArray[np.float64]
 
 MAX_COMPOSED = 10**7
 """Largest number of tokens that are composed: errors of transforms add up with it."""
@@ -31,7 +30,6 @@ _CELLS = (2**15, 2**17, 2**19)
 _FINE = 0.005  # between the bounds of total variation: a grid is fine enough
 _FAR = 40.0  # log ratios beyond are as good as infinite
 _DOUBT = 45.0  # minus the logarithm of the probability that one cut or bound gives up
-_UNIT = 2.0**-53
 _TILTS = 2.0 ** np.arange(-12, 21)
 
 
@@ -196,7 +194,9 @@ class _Sum:
         # product of two by what follows from either Cauchy and Schwarz or |transform| ≤ 1.
         a, b, both = (float(np.sqrt(one @ one)) for one in (self.mass, other.mass, mass))
         root = math.sqrt(length)
-        missed = 8.0 * math.log2(length) * _UNIT * root * (min(2.0 * root * a * b, a + b) + both)
+        missed = (
+            8.0 * math.log2(length) * UNIT_ROUNDOFF * root * (min(2.0 * root * a * b, a + b) + both)
+        )
         return _Sum(
             mass,
             self.first + other.first,
@@ -302,10 +302,12 @@ class _Pair:
                 found, one = found.coarser(), one.coarser()
         values = found.step * np.arange(found.first, found.first + len(found.mass))[::-1]
         mass = found.mass[::-1]
-        proof = -math.expm1(tokens * math.log1p(-min(self.proof, 1.0 - _UNIT)))
+        proof = -math.expm1(tokens * math.log1p(-min(self.proof, 1.0 - UNIT_ROUNDOFF)))
         levels = np.append(0.0, np.cumsum(mass * np.exp(np.minimum(-values, 700.0))))
         powers = np.append(proof, proof + np.cumsum(mass))
-        rounded = (cells + 64.0 * tokens) * _UNIT  # of sums of so many terms, of T masses and logs
+        rounded = (
+            cells + 64.0 * tokens
+        ) * UNIT_ROUNDOFF  # of sums of so many terms, of T masses and logs
         error = found.error + rounded + tokens * math.exp(-_FAR)
         shift = math.sqrt(0.5 * _DOUBT * found.spread) + rounded
         lower, upper = (
