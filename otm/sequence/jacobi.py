@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.drafts.iid import IID
 from otm.errors import Unsupported
 from otm.pmf import RNGLike, check_choice, check_count, check_instance
@@ -33,14 +33,12 @@ from otm.sequence.models import (
 from otm.sequence.randomness import RaceState, Randomness, Sampled, outcomes
 from otm.verifiers.maximal import Maximal
 
-Vector = NDArray[np.float64]
-
 
 class JacobiDraft(NamedTuple):
     """A position of the window: its token, the law that this was drawn with, and its noise."""
 
     token: int
-    law: Vector
+    law: Floats
     noise: RaceState | tuple[float, float] | None = None
 
 
@@ -83,9 +81,9 @@ class Jacobi(Scheme):
     title = "speculative Jacobi"
     display_fields = ("coupling",)
 
-    window: int = parameter(4, check_count)
+    window: int = parameter(check_count, default=4)
     coupling: Literal["independent", "maximal", "race", "inversion"] = parameter(
-        "maximal", check_choice, choices=("independent", "maximal", "race", "inversion")
+        check_choice, default="maximal", choices=("independent", "maximal", "race", "inversion")
     )
 
     def start(
@@ -142,7 +140,7 @@ class Jacobi(Scheme):
         return JacobiState(context, window)
 
     def _coupled(
-        self, draft: JacobiDraft, law: Vector, stands: bool, randomness: Randomness
+        self, draft: JacobiDraft, law: Floats, stands: bool, randomness: Randomness
     ) -> JacobiDraft:
         """Return the draft after a pass that gives its position this law."""
         if isinstance(draft.noise, RaceState):
@@ -200,7 +198,7 @@ def jacobi_generate(
 class JacobiLaw(NamedTuple):
     """The law of the first L tokens `(V,) * L`, and the expected number of steps they take."""
 
-    law: Vector
+    law: Floats
     steps: float
 
 
@@ -270,7 +268,7 @@ def _merged(found: Iterable[tuple[JacobiState, float]], mass: float, states: _St
     return states
 
 
-def _inverted(within: tuple[float, float], law: Vector, randomness: Randomness) -> JacobiDraft:
+def _inverted(within: tuple[float, float], law: Floats, randomness: Randomness) -> JacobiDraft:
     """Draw from a law at a uniform known to lie within an interval; return where it lies then."""
     ends = np.append(0.0, np.cumsum(law) / law.sum())
     low, high = np.maximum(ends[:-1], within[0]), np.minimum(ends[1:], within[1])
