@@ -47,6 +47,14 @@ def steps(
         list[str] | None,
         typer.Option(help="With --nodes: only this scheme of the table, repeatable."),
     ] = None,
+    beliefs: Annotated[
+        bool,
+        typer.Option(
+            "--beliefs",
+            help="With --nodes: trees on shared noise only, by other scales than the fitted "
+            "one, one by level, and more features.",
+        ),
+    ] = False,
     drafts: Annotated[
         list[int] | None,
         typer.Option(
@@ -82,6 +90,7 @@ def steps(
     from ..models.causal import pair_models
     from ..models.source import load_source
     from ..provenance import environment, published_origin
+    from ..steps.beliefs import compare_beliefs
     from ..steps.contexts import third_by_entropy, windows
     from ..steps.drafters import BlurredModel
     from ..steps.lists import ListTable, compare_lists
@@ -109,6 +118,8 @@ def steps(
             tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
         elif drafts:
             tables.append(compare_lists(**given, numbers=drafts, noises=noises))
+        elif beliefs:
+            tables.append(compare_beliefs(**given, nodes=nodes or [], noises=noises))
         else:
             tables.append(compare_nodes(**given, nodes=nodes or [], noises=noises, only=only))
         say(f"{tables[-1]}\n")

@@ -28,7 +28,7 @@ from otm.sequence.noise_tree import tokens_by_noise
 
 from ..errors import AnalysisError
 from ..statistics import Floats
-from .belief import fitted_scale
+from .belief import fitted_scale, seen_along
 from .contexts import check_contexts, entropy, read_anew
 from .gains import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
 from .rows import Chosen, NodeRow, NodeTable, best_within, rows_within
@@ -80,8 +80,8 @@ def compare_nodes(
     if np.all(next_distribution(target, contexts[0], name="target") % 1.0 == 0.0):
         return _compare_certain(draft, target, contexts, nodes)
     seeds = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=noises)]
-    halves = [fitted_scale(draft, target, contexts[half::2], seeds, DEPTH) for half in (0, 1)]
-    scales = tuple(float(found.value) for found in halves)
+    halves = [seen_along(draft, target, contexts[half::2], seeds, DEPTH) for half in (0, 1)]
+    scales = tuple(map(fitted_scale, halves))
     randomness, by_nodes, sequences, pair = Sampled(rng), [], list[_Planned](), []
     for number, context in enumerate(read_anew(contexts, "contexts", draft, target)):
         scale = scales[1 - number % 2]

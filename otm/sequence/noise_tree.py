@@ -218,14 +218,33 @@ def tokens_by_noise(
         for context, noise in zip(contexts, noises, strict=True)
     ]
     trees, _ = decoder.grown(draft, contexts, rows)
-    found = np.ones((len(contexts), decoder.size + 1))
-    for place, (context, text) in enumerate(zip(contexts, texts, strict=True)):
-        number = {path.context: vertex for vertex, path in enumerate(trees[place])}
-        for end in range(1, len(text) + 1):
-            vertex = number.get((*context, *text[:end]))
-            if vertex is None:
-                break
-            found[place, vertex:] += 1.0
+    return np.array(
+        [tokens_held(*each, size=decoder.size) for each in zip(trees, texts, strict=True)]
+    )
+
+
+def tokens_held(paths: Sequence[WeightedPath], text: Context, *, size: int) -> Floats:
+    """Return 1 and how many tokens of a text the first n paths hold, the root not counted.
+
+    Args:
+        paths: of a tree, the root first.
+        text: what the target writes after the root.
+        size: the largest n.
+
+    Returns:
+        `(size + 1,)`, by n from 0.
+
+    >>> paths = [WeightedPath(1.0, ()), WeightedPath(0.5, (4,)), WeightedPath(0.25, (4, 2))]
+    >>> tokens_held(paths, (4, 2, 1), size=3).tolist()
+    [1.0, 2.0, 3.0, 3.0]
+    """
+    found, start = np.ones(size + 1), paths[0].context
+    number = {path.context: vertex for vertex, path in enumerate(paths)}
+    for end in range(1, len(text) + 1):
+        vertex = number.get((*start, *text[:end]))
+        if vertex is None:
+            break
+        found[vertex:] += 1.0
     return found
 
 
