@@ -47,13 +47,6 @@ def steps(
         list[str] | None,
         typer.Option(help="With --nodes: only this scheme of the table, repeatable."),
     ] = None,
-    tempered: Annotated[
-        list[float] | None,
-        typer.Option(
-            help="With --nodes: refined scores only, as they are, with drafts at this temperature "
-            "of their own, repeatable, and with K and L by the draft's entropy."
-        ),
-    ] = None,
     beliefs: Annotated[
         bool,
         typer.Option(
@@ -86,6 +79,7 @@ def steps(
     """Compare decoders of K drafted sequences on the same drafts, all schemes within a number of
     verified nodes, or laws and verifiers of one token: means with intervals, beside a bound.
     """
+    import copy
     import dataclasses
     import itertools
     import os
@@ -101,7 +95,6 @@ def steps(
     from ..steps.drafters import BlurredModel
     from ..steps.lists import ListTable, compare_lists
     from ..steps.nodes import DEPTH, compare_nodes
-    from ..steps.refined import compare_refined
     from ..steps.rows import NodeTable
     from ..steps.shapes import StepTable, compare_steps
 
@@ -114,11 +107,12 @@ def steps(
     for note in pair.notes:
         say(f"note     {note}")
     tables: list[StepTable | NodeTable | ListTable] = []
+    start = np.random.default_rng(seed)
+    places = windows(tokens, context_tokens, contexts, start)
+    if third is not None:
+        places = third_by_entropy(judge, places, third, DEPTH, start)
     for size, drafter in itertools.product([None] if nodes or drafts else sizes, drafters):
-        rng = np.random.default_rng(seed)
-        places = windows(tokens, context_tokens, contexts, rng)
-        if third is not None:
-            places = third_by_entropy(judge, places, third, DEPTH, rng)
+        rng = copy.deepcopy(start)
         given: dict[str, Any] = {"draft": drafter, "target": judge, "contexts": places, "rng": rng}
         if size is not None:
             tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
@@ -126,8 +120,6 @@ def steps(
             tables.append(compare_lists(**given, numbers=drafts, noises=noises))
         elif beliefs:
             tables.append(compare_beliefs(**given, nodes=nodes or [], noises=noises))
-        elif tempered:
-            tables.append(compare_refined(**given, nodes=nodes or [], temperatures=tempered))
         else:
             tables.append(compare_nodes(**given, nodes=nodes or [], noises=noises, only=only))
         say(f"{tables[-1]}\n")

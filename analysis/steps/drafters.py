@@ -1,4 +1,4 @@
-"""Drafts made of a model: blurred to an overlap, or at a temperature of their own."""
+"""Drafts made of the target, as near to it as one likes."""
 
 from __future__ import annotations
 
@@ -42,28 +42,3 @@ class BlurredModel(DerivedModel):
         ]
         blurred = rows * np.exp(self.deviation * np.array(noise))
         return np.asarray(blurred / blurred.sum(axis=1, keepdims=True))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TemperedModel(DerivedModel):
-    """A model at another temperature, p ∝ q^{1/τ} of what it says.
-
-    Raises:
-        InvalidParameter: unless 0 < τ ≤ 1000.
-
-    >>> from otm.sequence import ZerothOrder
-    >>> TemperedModel(ZerothOrder([0.75, 0.25]), 0.5).next([]).round(6).tolist()
-    [0.9, 0.1]
-    """
-
-    model: LanguageModel
-    temperature: float
-
-    def __post_init__(self) -> None:
-        check_real(self.temperature, name="temperature", low=0.0, high=1e3, open_low=True)
-
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> Floats:
-        """Return the model's distributions, each raised to 1/τ."""
-        rows = np.asarray(self.model.next_batch(contexts))
-        powers = (rows / rows.max(axis=1, keepdims=True)) ** (1.0 / self.temperature)
-        return np.asarray(powers / powers.sum(axis=1, keepdims=True))

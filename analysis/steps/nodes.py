@@ -82,16 +82,16 @@ def compare_nodes(
     seeds = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=noises)]
     halves = [seen_along(draft, target, contexts[half::2], seeds, DEPTH) for half in (0, 1)]
     scales = tuple(map(fitted_scale, halves))
-    randomness, by_nodes, sequences, pair = Sampled(rng), [], list[Planned](), []
+    randomness, by_nodes, sequences, pair = Sampled(rng), [], list[_Planned](), []
     for number, context in enumerate(read_anew(contexts, "contexts", draft, target)):
         scale = scales[1 - number % 2]
         by_nodes.append(_trees(draft, target, context, nodes, seeds, scale, names, randomness))
         drafted = DraftedSequences(draft, target, context, numbers[-1], DEPTH, randomness)
-        sequences.append(planned(drafted, numbers, names))
+        sequences.append(_planned(drafted, numbers, names))
         p, q = drafted.first
         pair.append((float(np.minimum(p, q).sum()), entropy(q)))
     trees = {name: np.array([one[name] for one in by_nodes]) for name in by_nodes[0]}
-    different, plans, bound = stacked(sequences, numbers)
+    different, plans, bound = _stacked(sequences, numbers)
     rows = list[NodeRow]()
     for budget in nodes:
         chosen = {
@@ -108,15 +108,15 @@ def compare_nodes(
     return NodeTable(len(contexts), noises, overlap, nats, scales, tuple(rows))
 
 
-Planned = tuple[Floats, dict[str, Floats], list[Floats]]
+_Planned = tuple[Floats, dict[str, Floats], list[Floats]]
 """Of one context by number and length: different nodes, tokens by scheme, the bound's cuts."""
 
 
-def planned(
+def _planned(
     drafted: DraftedSequences,
     numbers: Sequence[int],
     names: Sequence[str],
-) -> Planned:
+) -> _Planned:
     """Return what the first K of some sequences have and gain for every K and length."""
     traversed = _TRAVERSED if TRAVERSAL in names else ()
     there = [name for name in SCHEMES if name in names]
@@ -127,8 +127,8 @@ def planned(
     return np.array([drafted.nodes(k) for k in numbers]), tokens, [drafted.cuts(k) for k in numbers]
 
 
-def stacked(
-    found: Sequence[Planned], numbers: Sequence[int]
+def _stacked(
+    found: Sequence[_Planned], numbers: Sequence[int]
 ) -> tuple[Floats, dict[str, Floats], Floats]:
     """Return nodes, tokens by scheme and the bound of all contexts, `(contexts, K, L)` each."""
     tokens = {name: np.array([one[1][name] for one in found]) for name in found[0][1]}

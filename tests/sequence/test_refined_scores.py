@@ -4,6 +4,8 @@ what there is to win is won.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -13,21 +15,65 @@ from otm.sequence import (
     BlockVerification,
     Decoder,
     DraftSelection,
+    DraftTree,
     GreedyMultipath,
+    LanguageModel,
     MarkovModel,
+    Randomness,
     RefinedScores,
     Sampled,
+    Step,
     TableModel,
     best_step,
     completed_law,
     expected_step,
+    generated_law,
     sequence_law,
     step,
     step_law,
 )
+from otm.sequence.decoder import Conditionals
+from otm.sequence.models import Context
 from otm.sequence.refined_scores import ScoredPaths
 from otm.sequence.score_law import Unrefined
 from tests.sequence.toys import distance, random_models, smooth_models
+
+
+@dataclasses.dataclass(frozen=True)
+class ByContext(Decoder):
+    """One of two tokens where the draft is sure, else two sequences of one token, drafted colder.
+
+    Attributes:
+        colder: what drafts where the draft's entropy is above half a nat.
+    """
+
+    lossless, num_nodes, depth = True, 2, 2
+    colder: LanguageModel
+
+    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
+        mass = model.next(context)
+        if -(mass @ np.log(mass)) < 0.5:
+            return RefinedScores(1, 2).draft(model, context, randomness)
+        return RefinedScores(2, 1).draft(self.colder, context, randomness)
+
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        plan = RefinedScores(2, 1) if tree.shape.depth == 1 else RefinedScores(1, 2)
+        return plan.verify(tree, target, randomness)
+
+
+def test_drafts_by_another_law_in_each_context_are_lossless() -> None:
+    """Texts of several steps, each with its context's own K, L and temperature of drafts."""
+    table = np.array([[0.9, 0.1], [0.6, 0.4]])
+    squares = table**2 / (table**2).sum(axis=1, keepdims=True)
+    target = MarkovModel([[0.6, 0.4], [0.3, 0.7]])
+    found = generated_law(
+        ByContext(MarkovModel(squares)),
+        draft=MarkovModel(table),
+        target=target,
+        context=[0],
+        length=4,
+    )
+    np.testing.assert_allclose(found, sequence_law(target, [0], 4), atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -9,7 +9,7 @@ import pytest
 
 import otm
 from analysis.errors import AnalysisError
-from analysis.steps.drafters import BlurredModel, TemperedModel
+from analysis.steps.drafters import BlurredModel
 from analysis.steps.gains import BOUND, CHAIN, REFINED, SCHEMES, TRAVERSAL, DraftedSequences
 from analysis.steps.nodes import ALL, LIKELIEST, NOISE_TREE, compare_nodes
 from analysis.steps.rows import best_within
@@ -143,13 +143,8 @@ def test_blurred_models_are_functions_of_the_context() -> None:
     first, again, other = model.next_batch([(1, 2), (1, 2), (2, 1)])
     assert first.tolist() == again.tolist() != other.tolist()
     assert first.sum() == pytest.approx(1.0)
-
-
-def test_tempered_models_are_of_one_temperature_only() -> None:
-    model = TemperedModel(ZerothOrder([0.5, 0.0, 0.5]), 0.25)
-    assert model.next([]).tolist() == [0.5, 0.0, 0.5]
-    with pytest.raises(InvalidParameter, match="temperature must lie"):
-        TemperedModel(model, 0.0)
+    with pytest.raises(InvalidParameter, match="deviation must lie"):
+        BlurredModel(model, float("nan"))
 
 
 @pytest.mark.parametrize(

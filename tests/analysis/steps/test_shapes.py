@@ -9,7 +9,6 @@ import pytest
 
 import otm
 from analysis.errors import AnalysisError
-from analysis.steps.contexts import windows
 from analysis.steps.gains import BOUND, REFINED
 from analysis.steps.shapes import compare_steps
 from otm.sequence import (
@@ -94,9 +93,3 @@ def test_it_refuses_too_few_contexts() -> None:
             length=1,
             rng=np.random.default_rng(0),
         )
-
-
-def test_windows_do_not_overlap() -> None:
-    found = windows(range(100), 7, 50, np.random.default_rng(0))
-    assert len(found) == 14
-    assert len({token for window in found for token in window}) == 98
