@@ -75,7 +75,9 @@ class RulesRead:
 
     def gain_beside(self, rule: int) -> Estimate | None:
         """Return how many tokens per call the other models yield more."""
-        return None if self.beside is None else self.beside.lead(len(self.rules) + rule, rule)
+        if self.beside is None or self.other is None or rule >= len(self.other.rules):
+            return None  # of two tokenizers there is a rule more
+        return self.beside.lead(len(self.rules) + rule, rule)
 
     @property
     def vocabulary_loss(self) -> float:

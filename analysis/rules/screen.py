@@ -98,6 +98,8 @@ def _steps(about: float, least: float) -> str:
     """Return how many steps tell two rules apart: by this test, or by any."""
     if math.isfinite(about):
         return f"about {_rounded(about)} steps do"
+    if math.isinf(least):
+        return "nothing can"
     return f"no {_rounded(least)} steps can" if least > 1.0 else "longer texts may"
 
 

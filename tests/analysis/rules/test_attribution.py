@@ -271,23 +271,36 @@ def test_survivals_are_paired_and_clustered_by_prompt() -> None:
     assert alone.tokens(1).value == pytest.approx(1.75) and not alone.tokens(1).has_interval
 
 
-def test_intervals_cover_what_they_are_of() -> None:
-    """Of tokens per call and of paired leads, in 200 draws of 16 prompts out of 40."""
+def covered(draws: int, *, prompts: int, size: int) -> np.ndarray:
+    """Return how many intervals hold tokens per call, and a paired lead, of all prompts."""
     rng = np.random.default_rng(8)
-    bank = sampled_walks(40, rng)
-    whole, covered = Survivals.of(bank, range(40)), np.zeros(2, dtype=int)
+    bank = sampled_walks(size, rng)
+    whole, found = Survivals.of(bank, range(size)), np.zeros(2, dtype=int)
     match, block = NAMES.index("match-argmax"), NAMES.index("block")
-    for _ in range(200):
-        found = Survivals.of([bank[i] for i in rng.integers(40, size=16)], range(16))
-        for kind, (one, exact) in enumerate(
+    for _ in range(draws):
+        one = Survivals.of([bank[i] for i in rng.integers(size, size=prompts)], range(prompts))
+        for kind, (interval, exact) in enumerate(
             (
-                (found.tokens(match), whole.tokens(match)),
-                (found.lead(block, match), whole.lead(block, match)),
+                (one.tokens(match), whole.tokens(match)),
+                (one.lead(block, match), whole.lead(block, match)),
             )
         ):
-            covered[kind] += one.low <= exact.value <= one.high
+            found[kind] += interval.low <= exact.value <= interval.high
+    return found
+
+
+def test_intervals_cover_what_they_are_of() -> None:
+    """Of tokens per call and of paired leads, in 200 draws of 16 prompts out of 40."""
+    found = covered(200, prompts=16, size=40)
     # 95 % of 200 is 190, with a standard error of 3.1; a ratio of few prompts is covered less
-    assert (covered >= 176).all() and (covered <= 199).all(), covered
+    assert (found >= 176).all() and (found <= 199).all(), found
+
+
+@pytest.mark.long
+def test_intervals_of_many_prompts_cover_what_they_say() -> None:
+    """95 % of 2,000 is 1,900, with a standard error of 10."""
+    found = covered(2_000, prompts=100, size=400)
+    assert (found >= 1_860).all() and (found <= 1_940).all(), found
 
 
 def test_certain_rules_have_no_luck() -> None:
