@@ -108,24 +108,6 @@ def clustered_covariance(sums: Floats, counts: Floats) -> Floats:
     return np.asarray(influence.T @ influence * (clusters / (clusters - 1)))
 
 
-def holm(p_values: Floats) -> Floats:
-    """Return p-values adjusted for their number: rejecting below α errs at all with at most α.
-
-    The k-th smallest of R is multiplied by R − k + 1, and no adjusted one is below an earlier one.
-
-    Reference: Holm 1979.
-
-    >>> import numpy as np
-    >>> holm(np.array([0.04, 0.01, 0.03]))
-    array([0.06, 0.03, 0.06])
-    """
-    order = np.argsort(p_values)
-    raised = p_values[order] * np.arange(len(p_values), 0, -1)
-    adjusted = np.empty_like(raised)
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(raised))
-    return adjusted
-
-
 class Histograms:
     """Counts of values in [0, 1] on equal bins, one histogram for every (group, column)."""
 

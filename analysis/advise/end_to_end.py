@@ -65,9 +65,14 @@ def run_advise(
         out: where the record goes.
     """
     deadline = due(asked.seconds)
-    pair = load_source(source)
-    encode = pair.encode_chat if chat else pair.encode
-    tokens = encoded_prompts(prompts, encode, field=field, limit=limit, most=prompt_tokens)
+    pair = load_source(source, two_tokenizers=True)
+    tokens = encoded_prompts(
+        prompts,
+        pair.encode_chat if chat else pair.encode,
+        field=field,
+        limit=limit,
+        most=prompt_tokens,
+    )
     draft, target = pair_models(pair, processing)
     eos, before = end_of_text(pair), os.getloadavg()
     with stoppable():

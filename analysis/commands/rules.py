@@ -29,6 +29,7 @@ from .options import (
 )
 
 DRAFTED = "What is drafted"
+LIMITS = "Penalties and grammar, of the target alone; beside: of the draft too"
 
 
 @grouped
@@ -57,6 +58,30 @@ def rules(
     ] = None,
     beside_dtype: Annotated[
         str | None, typer.Option(help="The other draft's weights; those of --dtype without.")
+    ] = None,
+    beside_target_dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="The target in another precision, beside: on its own texts, by the same random "
+            "numbers."
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float, typer.Option(min=1e-3, help="Of the target's logits.", rich_help_panel=LIMITS)
+    ] = 1.0,
+    presence_penalty: Annotated[
+        float, typer.Option(help="Of the target's logits.", rich_help_panel=LIMITS)
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float, typer.Option(help="Of the target's logits.", rich_help_panel=LIMITS)
+    ] = 0.0,
+    grammar: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="Function from the tokens written to those that may follow.",
+            rich_help_panel=LIMITS,
+        ),
     ] = None,
     rule: Annotated[
         str | None, typer.Option(help="The rule that --fail-below looks at, by name.")
@@ -115,6 +140,7 @@ def rules(
     Example: rules --draft my-draft --target my-model --prompts prompts.txt --record counters.txt
     """
     from otm.audit.text_log import read_texts
+    from otm.commands.audit_run import find
     from otm.engines import read_acceptance
 
     from ..models.causal import pair_models
@@ -141,6 +167,11 @@ def rules(
                 f"sure the prediction is; got {texts}. Pass --texts {FEWEST_TEXTS}."
             )
         observed(known, length)  # refused before models are loaded
+    if written is not None and beside_target_dtype is not None:
+        raise AnalysisError(
+            "Another target writes other texts; got --written and --beside-target-dtype. Pass one "
+            "of them."
+        )
     logged = [] if written is None else read_texts(written)
     if written is not None and not logged:
         raise AnalysisError(f"The texts must be one at least; {written} holds none. Log some.")
@@ -150,20 +181,38 @@ def rules(
         tokens, own = ([list(one) for one in side] for side in zip(*numbered, strict=True))
         num_tokens = max(map(len, own))
     else:
-        encode, own = pair.encode_chat if chat_template else pair.encode, []
-        tokens = encoded_prompts(prompts, encode, field=field, limit=limit, most=prompt_tokens)
+        own = []
+        tokens = encoded_prompts(
+            prompts,
+            pair.encode_chat if chat_template else pair.encode,
+            field=field,
+            limit=limit,
+            most=prompt_tokens,
+        )
     sizes = Sizes(length, nodes, sequences, num_tokens, len(own) or texts, seed)
     draft, target = pair_models(pair, setting)
-    reader = Reader(draft, target, setting=setting, sizes=sizes, eos=end_of_text(pair))
+    asked = {
+        "repetition": repetition_penalty,
+        "presence": presence_penalty,
+        "frequency": frequency_penalty,
+        "allowed": None if grammar is None else find(grammar)[0],
+    }
+    limits = {} if tuple(asked.values()) == (1.0, 0.0, 0.0, None) else asked
+    common = {"setting": setting, "sizes": sizes, "eos": end_of_text(pair), "limits": limits}
+    reader = Reader(draft, target, **common)
     if rule is not None:
         answer.place_of(reader.rules, rule)  # refused before the texts are read
-    other = None
-    if beside or beside_dtype:
+    other = Reader(draft, target, aware=True, **common) if limits else None
+    if beside or beside_dtype or beside_target_dtype:
         source = dataclasses.replace(
             models, draft=beside or models.draft, dtype=beside_dtype or models.dtype
         )
-        second, _ = pair_models(load_source(source, two_tokenizers=True), setting)
-        other = Reader(second, target, setting=setting, sizes=sizes, eos=reader.eos)
+        if beside or beside_dtype:
+            draft, _ = pair_models(load_source(source, two_tokenizers=True), setting)
+        if beside_target_dtype:
+            source = dataclasses.replace(models, dtype=beside_target_dtype)
+            _, target = pair_models(load_source(source, two_tokenizers=True), setting)
+        other = Reader(draft, target, **common)
     read = answer.read_rules(reader, tokens, written=own, beside=other)
     named = None
     if known is not None:

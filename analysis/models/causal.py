@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 import otm
 
 from ..errors import AnalysisError
-from .pair import Pair, to_numpy
+from .from_logits import FromLogits
+from .pair import Pair
 from .processing import AS_THEY_ARE, Setting
 from .translated import SharedTokens
 from .tree_check import choose_evaluator, longest_context
@@ -23,7 +22,8 @@ from .trie import Context
 _PLAIN = otm.Processing()
 
 
-class CausalModel:
+@final
+class CausalModel(FromLogits):
     """A causal language model that evaluates all the contexts of a call in one forward pass.
 
     The contexts form a trie; its tokens are flattened into one sequence under an attention mask
@@ -78,52 +78,13 @@ class CausalModel:
         """Free the cache, so that what follows repeats bit for bit on the same machine."""
         self.evaluator.forget()
 
-    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the next-token distribution `(V,)` after a context; see `next_batch`."""
-        mass: NDArray[np.float64] = self.next_batch([context])[0]
-        return mass
-
     @torch.inference_mode()
     def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
-        """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts; see `next_batch`."""
+        """Return the next-token logits `(n, V)` after n ≥ 1 distinct contexts, in one pass."""
         for context in contexts:
             _check_context(context, self.num_tokens, self.max_length)
         logits: torch.Tensor = self.evaluator.logits(list(contexts))[:, : self.num_tokens]
         return logits
-
-    @torch.inference_mode()
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the next-token distributions `(n, V)` after n contexts, in their order.
-
-        Args:
-            contexts: token sequences, each non-empty; they may repeat and be prefixes of one
-                another.
-
-        Returns:
-            float64 probabilities; `(0, V)` without a pass if there are no contexts.
-
-        Raises:
-            AnalysisError: on an empty context, a token outside 0..V−1, or a context longer than the
-                model's positions.
-            otm.errors.InvalidDistribution: if the model returns NaN or +∞, or masks every token.
-
-        Cost: one pass over the tokens that the last call did not have, and O(nV) for the softmax.
-        """
-        asked = [_as_tuple(context) for context in contexts]
-        if not asked:
-            return np.empty((0, self.num_tokens))
-        distinct = {context: place for place, context in enumerate(dict.fromkeys(asked))}
-        logits = self.logits(list(distinct))
-        try:
-            mass = to_numpy(self.processing(logits.double()))
-        except otm.errors.InvalidDistribution as error:
-            self.forget()  # keys and values may be NaN as well
-            raise otm.errors.InvalidDistribution(
-                f"{self!r} after {_describe(next(iter(distinct)), len(distinct))}: {error}"
-            ) from error
-        return (
-            mass if len(distinct) == len(asked) else mass[[distinct[context] for context in asked]]
-        )
 
 
 def pair_models(pair: Pair, setting: Setting = AS_THEY_ARE) -> tuple[Any, CausalModel]:
@@ -148,14 +109,6 @@ def _check_model(model: Any, device: str) -> None:
             f"The model must be on device {device!r}; it is on {str(actual)!r}. Call "
             f"model.to({device!r})."
         )
-
-
-def _as_tuple(context: Any) -> Context:
-    return (
-        tuple(context.tolist())
-        if isinstance(context, np.ndarray | torch.Tensor)
-        else tuple(context)
-    )
 
 
 def _check_context(context: Context, num_tokens: int, max_length: int | None) -> None:
@@ -183,9 +136,3 @@ def _check_context(context: Context, num_tokens: int, max_length: int | None) ->
             f"Tokens must lie in 0..{num_tokens - 1}; got {bad} among {len(context)}. Encode with "
             "the model's own tokenizer."
         )
-
-
-def _describe(context: Context, count: int) -> str:
-    shown = ", ".join(str(token) for token in context[-4:])
-    head = "…, " if len(context) > 4 else ""
-    return f"({head}{shown})" + (f" and {count - 1} more contexts" if count > 1 else "")

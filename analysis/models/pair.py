@@ -187,7 +187,12 @@ def load_pair(
             "Choose models with complete output layers."
         )
     notes: tuple[str, ...] = ()
-    if sizes[0] != sizes[1] and not other:
+    if other:
+        notes = (
+            "the draft has another tokenizer and is asked in its own; it drafts what both spell "
+            "alike",
+        )
+    elif sizes[0] != sizes[1]:
         notes = (
             f"output rows {num_tokens}..{max(sizes) - 1} exist in one model only (padding) and "
             "were cut off before softmax",
@@ -383,6 +388,6 @@ def _require_same_tokenizer(draft: Any, target: Any, names: tuple[str, str]) -> 
         f"{len(left)} tokens, "
         f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r:.80}: "
         f"{left.get(example)} against "
-        f"{right.get(example)}). Choose two models of one family, or ask `rules`, which takes any "
-        "two."
+        f"{right.get(example)}). Choose two models of one family, or ask `rules` or "
+        "`advise`, which take any two."
     )

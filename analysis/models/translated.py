@@ -19,12 +19,17 @@ from numpy.typing import NDArray
 
 from otm import Processing
 
+from .from_logits import FromLogits
+
 _SPACES = str.maketrans("Ġ▁", "  ")
 """How tokenizers write a space."""
 
+_TAIL = 8
+"""Tokens before a continuation that say how its beginning reads."""
+
 
 @final
-class SharedTokens:
+class SharedTokens(FromLogits):
     """A draft model as a language model on the target's tokens.
 
     Args:
@@ -36,13 +41,14 @@ class SharedTokens:
     Attributes:
         processing: of the logits.
         max_length: the draft's positions, in tokens of its own.
+        fallback: why it is not evaluated in tree passes, None if it is.
         pairs: `(2, n)`, the numbers of the n tokens that both know, the draft's and the target's.
     """
 
     def __init__(self, draft: Any, own: Any, tokenizer: Any, num_tokens: int) -> None:
         self.draft, self.own, self.tokenizer, self.num_tokens = draft, own, tokenizer, num_tokens
-        self.processing: Processing = draft.processing
-        self.max_length: int | None = draft.max_length
+        self.processing, self.max_length = draft.processing, draft.max_length
+        self.fallback: str | None = draft.fallback
         self.pairs = shared_tokens(own, tokenizer, limits=(draft.num_tokens, num_tokens))
 
     def processed(self, processing: Processing) -> SharedTokens:
@@ -57,28 +63,44 @@ class SharedTokens:
 
     def logits(self, contexts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Return the logits `(n, V)` after contexts of the target, −∞ off the shared tokens."""
-        texts = [
-            self.tokenizer.decode(list(one), clean_up_tokenization_spaces=False) for one in contexts
-        ]
-        start = self.tokenizer.bos_token or ""  # the draft's tokenizer writes its own
-        asked = [tuple(self.own(text.removeprefix(start))["input_ids"]) for text in texts]
+        asked = [self._own(context) for context in contexts]
         place = {context: number for number, context in enumerate(dict.fromkeys(asked))}
         rows = self.draft.logits(list(place))[[place[context] for context in asked]]
         found: torch.Tensor = rows.new_full((len(asked), self.num_tokens), -torch.inf)
         found[:, self.pairs[1]] = rows[:, self.pairs[0]]
         return found
 
-    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the next-token distribution `(V,)` after a context."""
-        mass: NDArray[np.float64] = self.next_batch([context])[0]
-        return mass
+    def continued(self, contexts: Sequence[Sequence[int]], length: int) -> list[list[int]]:
+        """Return what the draft's likeliest own tokens after each context read in the target's.
 
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the next-token distributions `(n, V)` after n contexts."""
-        if not contexts:
-            return np.empty((0, self.num_tokens))
-        logits = self.logits(contexts).double().cpu().numpy()
-        return np.asarray(self.processing(logits))
+        Nothing where they change how the context's end reads.
+
+        Args:
+            contexts: of the target.
+            length: own tokens; fewer where the draft's positions or its text end.
+        """
+        begun = [self._own(context) for context in contexts]
+        own = begun
+        for _ in range(length):
+            if max(map(len, own)) < (self.max_length or 1 << 30):
+                best = self.draft.next_batch(own).argmax(axis=1).tolist()
+                own = [(*one, token) for one, token in zip(own, best, strict=True)]
+        found = []
+        for context, before, after in zip(contexts, begun, own, strict=True):
+            kept = [*after, self.own.eos_token_id]
+            new = self.own.decode(kept[: kept.index(self.own.eos_token_id, len(before))])
+            tail = self.tokenizer.decode(list(context[-_TAIL:]))
+            base, whole = (
+                self.tokenizer(tail + more)["input_ids"]
+                for more in ("", new[len(self.own.decode(list(before))) :])
+            )
+            found.append(whole[len(base) :] if whole[: len(base)] == base else [])
+        return found
+
+    def _own(self, context: Sequence[int]) -> tuple[int, ...]:
+        """Return a context's text in the draft's own tokens, which begin a text by themselves."""
+        text = self.tokenizer.decode(list(context), clean_up_tokenization_spaces=False)
+        return tuple(self.own(text.removeprefix(self.tokenizer.bos_token or ""))["input_ids"])
 
 
 def shared_tokens(own: Any, tokenizer: Any, *, limits: tuple[int, int]) -> NDArray[np.int64]:

@@ -17,7 +17,17 @@ from ..advise.walk import Walk
 from ..errors import AnalysisError
 from ..files import json_values
 from ..statistics import Floats
-from .attribution import ERROR, Observed, observed, p_values, predicted, predicted_given
+from .attribution import (
+    ERROR,
+    Observed,
+    fewest_steps,
+    observed,
+    of_texts,
+    p_values,
+    predicted,
+    predicted_given,
+    steps_to_tell,
+)
 from .rules import BLOCK, Passage, Reader, Rule
 from .survivals import Survivals
 
@@ -39,7 +49,8 @@ class RulesRead:
         survivals: of the rules, on the average.
         passages: the first texts.
         written: how many tokens an engine wrote that the texts are of; 0 for sampled ones.
-        beside: of the rules, and after them of the same rules with another draft; None without one.
+        beside: of the rules, and after them of the same rules with other models; None without.
+        other: what read these; None without.
     """
 
     reader: Reader
@@ -49,6 +60,7 @@ class RulesRead:
     passages: list[Passage]
     written: int = 0
     beside: Survivals | None = None
+    other: Reader | None = None
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -62,8 +74,10 @@ class RulesRead:
         return found
 
     def gain_beside(self, rule: int) -> Estimate | None:
-        """Return how many tokens per call the other draft yields more, on the same texts."""
-        return None if self.beside is None else self.beside.lead(len(self.rules) + rule, rule)
+        """Return how many tokens per call the other models yield more."""
+        if self.beside is None or self.other is None or rule >= len(self.other.rules):
+            return None  # of two tokenizers there is a rule more
+        return self.beside.lead(len(self.rules) + rule, rule)
 
     @property
     def vocabulary_loss(self) -> float:
@@ -106,7 +120,8 @@ def read_rules(
         reader: of two models.
         prompts: their tokens.
         written: an engine's own continuations, one of each prompt, instead of sampled ones.
-        beside: of another draft, which the same texts are read with as well.
+        beside: of other models. With the same target it reads the same texts, with another the
+            texts that this one writes by the same random numbers.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
@@ -122,10 +137,13 @@ def read_rules(
         )
         if text is None:
             continue
-        passage, row = reader.read(text, owner, number)
+        begin = len(prompts[owner])
+        passage, row = reader.read(text, owner, number, begin)
         walks.append(row)
         if beside is not None:
-            others.append((*row, *beside.read(text, owner, number)[1]))
+            if beside.target is not reader.target:
+                text = beside.sample(prompts, number) or text
+            others.append((*row, *beside.read(text, owner, number, begin)[1]))
         owners.append(passage.prompt)
         held += passage.logits.size
         if held <= _KEPT or len(passages) < LEAST_TEXTS:
@@ -143,6 +161,7 @@ def read_rules(
         passages,
         written=sum(map(len, written)),
         beside=Survivals.of(others, owners) if others else None,
+        other=beside,
     )
 
 
@@ -153,8 +172,10 @@ class Attribution:
     Attributes:
         record: as it was read.
         seen: what rules are held against.
-        p_values: `(R,)`, adjusted for their number.
+        p_values: `(R,)`.
         consistent: the numbers of the rules that the record does not contradict, best first.
+        needed: of the others of these about how many steps would refute each if the first runs,
+            and how many no test can do with fewer than.
         lost: tokens per call less than another rule, by its number: than the best that needs the
             same, and than the best of all.
     """
@@ -163,6 +184,7 @@ class Attribution:
     seen: Observed
     p_values: Floats
     consistent: tuple[int, ...]
+    needed: dict[int, tuple[float, float]]
     lost: dict[int, Estimate]
 
 
@@ -177,7 +199,7 @@ def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
         AnalysisError: if it cannot be of the texts that were read, and these are said to be its.
     """
     length = read.reader.sizes.length
-    seen = observed(record, length)
+    seen, sampled = observed(record, length), [rule.sampled for rule in read.rules]
     if read.written:
         tokens = seen.steps * record.mean
         # each end of a text is worth a step at most
@@ -187,21 +209,26 @@ def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
                 f"{len(read.walks)} texts {read.written:,}. Pass what was counted while just "
                 "these were written."
             )
-        seen = dataclasses.replace(seen, covariance=None, requests=0)
-        prediction = predicted_given(read.walks, [rule.sampled for rule in read.rules])
+        prediction = predicted_given(read.walks, sampled)
+        seen = of_texts(seen, read.written, len(read.walks))
     else:
         prediction = predicted(read.survivals, read.walks)
     found = p_values(seen, prediction)
     order = np.argsort(-found, kind="stable").tolist()
     consistent = tuple(rule for rule in order if found[rule] >= ERROR)
-    lost = {}
+    lost, needed = {}, {}
     if consistent:
-        own = consistent[0]
+        own, *others = consistent
+        least = fewest_steps(read.walks, sampled)[own]
+        needed = {
+            rule: (steps_to_tell(seen, prediction, own, rule), float(least[rule]))
+            for rule in others
+        }
         same = (rule for rule in read.order if read.rules[rule].needs == read.rules[own].needs)
         for other in dict.fromkeys((next(same), read.order[0])):
             if other != own:
                 lost[other] = read.survivals.lead(other, own)
-    return Attribution(record, seen, found, consistent, lost)
+    return Attribution(record, seen, found, consistent, needed, lost)
 
 
 def as_json(read: RulesRead, told: Attribution | None) -> dict[str, Any]:
@@ -221,6 +248,7 @@ def as_json(read: RulesRead, told: Attribution | None) -> dict[str, Any]:
         "format": "otm.rules",
         "version": 1,
         "sampling": read.reader.setting.recorded,
+        "limits": {name: value for name, value in read.reader.limits.items() if name != "allowed"},
         "sizes": dataclasses.asdict(sizes),
         "texts": len(read.walks),
         "prompts": survivals.clusters,
@@ -236,6 +264,10 @@ def as_json(read: RulesRead, told: Attribution | None) -> dict[str, Any]:
             "requests": told.seen.requests,
             "tokens_per_call": told.record.mean,
             "consistent": [read.rules[rule].name for rule in told.consistent],
+            "steps_to_tell": {
+                read.rules[rule].name: {"about": about, "at_least": least}
+                for rule, (about, least) in told.needed.items()
+            },
             "lost": {read.rules[rule].name: json_values(one) for rule, one in told.lost.items()},
             "error": ERROR,
         }

@@ -4,12 +4,18 @@ Under a rule a record of n steps has the rule's survivals but for its own luck a
 texts that the prediction rests on. Both are normal in the limit, with covariances that are
 estimated over independent units: the record's requests, if it tells them apart, else texts as long
 as those that were read; the prediction's prompts. Where the record's own texts are known, nothing
-but the drafts that led to them is left to luck, and its covariance is computed. At every position,
-and for their sum, the difference over its standard error is held against Student's t [degrees of
-freedom: Satterthwaite 1946], two-sided; the smallest p-value counts for the rule, times their
-number (Bonferroni), and rules are adjusted for theirs (Holm). So the rule that an engine runs is
-called inconsistent with probability at most α, if its texts are known, or the prompts are a sample
-of its requests.
+but the drafts that led to them is left to luck, and its covariance C is computed. At every
+position, for their sum, and, where C is computed, in the direction C⁻¹ d in which another rule that
+differs by d is told best, the difference over its standard error is held against Student's t
+[degrees of freedom: Satterthwaite 1946], two-sided; the smallest p-value counts for the rule, times
+their number (Bonferroni). One rule runs, so that of the hypotheses one at most is true, and no
+factor for the number of rules is due [Shaffer 1986]: the rule that runs is called inconsistent with
+probability at most α, if its texts are known, or the prompts are a sample of its requests.
+
+What no record can tell is told as well. The texts have one law under all lossless rules, so that
+the Kullback-Leibler divergence between all that n steps do under two rules is n D, with D that of a
+step given the text. A test errs, with both kinds of error added, with probability ½ e^{−nD} at
+least [Bretagnolle, Huber 1979]: below log(1/(4α))/D steps it errs by more than α on one side.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from otm.engines.records.tally import padded
 
 from ..advise.walk import Walk
 from ..errors import AnalysisError
-from ..statistics import Floats, holm
+from ..statistics import Floats
 from .survivals import Survivals
 
 ERROR = 0.01
@@ -48,19 +54,21 @@ class Observed:
     """What a record says of survival, in a form that rules can be held against.
 
     Attributes:
-        values: `(m,)`, what was seen.
-        contrasts: `(m, L)`, what it is a mean of: every position and their sum, or the sum alone.
+        accepted: drafts of a step.
+        survival: `(L,)`; None if the mean alone is told.
         steps: n.
         covariance: `(L, L)` of the survivals by request, and the number of these; None if the
             record does not tell enough of them apart.
         requests: their number; 0 then.
+        over: tokens of a step beyond the ends of texts, at most.
     """
 
-    values: Floats
-    contrasts: Floats
+    accepted: float
+    survival: Floats | None
     steps: float
-    covariance: Floats | None
-    requests: int
+    covariance: Floats | None = None
+    requests: int = 0
+    over: float = np.inf
 
 
 def observed(record: AcceptanceRecord, length: int) -> Observed:
@@ -80,22 +88,30 @@ def observed(record: AcceptanceRecord, length: int) -> Observed:
             f"A rule is told from steps of one length; this {record.form} has {drafted:.4g} drafts "
             f"a step, and {length} are asked for. Fix the engine's draft length, or pass --length."
         )
-    every = np.ones((1, length))
+    accepted = record.mean - 1.0
     if not record.measured:
-        return Observed(np.array([record.mean - 1.0]), every, record.steps, None, 0)
+        return Observed(accepted, None, record.steps)
     survival = padded(record.survival.survival, max(length, record.measured))[:length]
-    contrasts = np.concatenate([np.eye(length), every])
-    covariance, requests = None, record.requests or 0
-    if requests >= _LEAST_REQUESTS:
-        counts = np.array(
-            [padded(part.survivors, max(length, record.measured))[:length] for part in record.parts]
-        )
-        parts = np.array([[part.steps] for part in record.parts])
-        errors = (counts - survival * parts) / record.steps
-        covariance = errors.T @ errors * (requests / (requests - 1))
-    else:
-        requests = 0
-    return Observed(contrasts @ survival, contrasts, record.steps, covariance, requests)
+    if (requests := record.requests or 0) < _LEAST_REQUESTS:
+        return Observed(accepted, survival, record.steps)
+    counts = np.array(
+        [padded(part.survivors, max(length, record.measured))[:length] for part in record.parts]
+    )
+    parts = np.array([[part.steps] for part in record.parts])
+    errors = (counts - survival * parts) / record.steps
+    covariance = errors.T @ errors * (requests / (requests - 1))
+    return Observed(accepted, survival, record.steps, covariance, requests)
+
+
+def of_texts(seen: Observed, tokens: int, texts: int) -> Observed:
+    """Return what a record says that was counted while texts of so many tokens were written.
+
+    Nothing but drafts is left to luck. What was counted beyond the texts' ends shows in the sum of
+    tokens, but for each text's first one, which may be of the prompt's own pass, and for luck: four
+    deviations of whether a text's last step adds a token beyond.
+    """
+    over = seen.accepted + 1.0 + (texts + 2.0 * np.sqrt(texts) - tokens) / seen.steps
+    return dataclasses.replace(seen, covariance=None, requests=0, over=over)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,7 +122,8 @@ class Prediction:
         mean: `(R, L)`, survivals.
         errors: `(R, L, L)`, covariance of what is unknown of them.
         luck: `(R, L, L)`, n times the covariance of the survivals of n steps.
-        slack: `(R, L)`, how much more the ends of texts may add.
+        slack: `(R, L)`, how much more drafts beyond the ends of texts may add, where they count.
+        bonus: `(R,)`, tokens of a step that a target adds beyond ends.
         freedom: `(R, 2)`, degrees of freedom behind luck and errors.
     """
 
@@ -114,6 +131,7 @@ class Prediction:
     errors: Floats
     luck: Floats
     slack: Floats
+    bonus: Floats
     freedom: Floats
 
 
@@ -152,7 +170,7 @@ def predicted(survivals: Survivals, walks: Sequence[Sequence[Walk]]) -> Predicti
         luck.append(moments / np.mean([walk.steps for walk in mine]))
     freedom = np.tile([survivals.texts - 1.0, survivals.clusters - 1.0], (len(luck), 1))
     slack = np.zeros_like(survivals.mean)
-    return Prediction(survivals.mean, survivals.blocks, np.array(luck), slack, freedom)
+    return Prediction(survivals.mean, survivals.blocks, np.array(luck), slack, slack[:, 0], freedom)
 
 
 def predicted_given(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) -> Prediction:
@@ -177,7 +195,7 @@ def predicted_given(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) ->
         )
     given = [[Walk(one.visits, one.reached, one.reached[1:]) for one in row] for row in walks]
     spread = Survivals.of(given, range(len(given)))
-    errors, luck, slack = spread.blocks, [], []
+    errors, luck, ends = spread.blocks, [], []
     for rule, mean in enumerate(spread.mean):
         mine = [row[rule] for row in given]
         steps = sum(walk.steps for walk in mine)
@@ -186,50 +204,133 @@ def predicted_given(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) ->
         once = np.minimum.outer(mean, mean) - np.outer(mean, mean)
         own = (whole - residuals.T @ residuals + len(mine) * once) / steps
         luck.append(own + steps * errors[rule] if sampled[rule] else own)
-        slack.append(sum(_beyond(walk) for walk in mine) / steps)
+        ends.append(sum(_beyond(walk) for walk in mine) / steps)
     errors = errors * np.array(sampled)[:, None, None]
     freedom = np.where(np.array(sampled)[:, None], len(given) - 1.0, _KNOWN)
     freedom = np.broadcast_to(freedom, (len(errors), 2))
-    return Prediction(spread.mean, errors, np.array(luck), np.array(slack), freedom)
+    bonus, slack = np.split(np.array(ends), [1], axis=1)
+    return Prediction(spread.mean, errors, np.array(luck), slack, bonus[:, 0], freedom)
 
 
 def _beyond(walk: Walk) -> Floats:
-    """Return the expected steps that pass their text's end with fewer than i drafts, `(L,)`."""
+    """Return the expected steps that pass their text's end, with it alone, and at every position
+    with drafts beyond, `(L + 1,)`.
+    """
     levels, starts = walk.reached.shape
-    inside = np.minimum(np.arange(levels)[:, None], starts - np.arange(starts))
-    whole = np.take_along_axis(walk.reached, inside, axis=0)
-    return np.asarray((whole - walk.reached)[1:] @ walk.visits)
+    left = starts - np.arange(starts)
+    whole = np.take_along_axis(walk.reached, np.minimum(np.arange(levels)[:, None], left), axis=0)
+    return (
+        np.append(whole[-1] * (left < levels), (whole - walk.reached)[1:]).reshape(levels, starts)
+        @ walk.visits
+    )
 
 
 def p_values(seen: Observed, prediction: Prediction) -> Floats:
-    """Return for every rule the adjusted p-value that a record is its own, `(R,)`.
+    """Return for every rule the p-value that a record is its own, `(R,)`.
 
     Args:
         seen: the record.
         prediction: of the rules.
     """
     found = np.empty(len(prediction.mean))
-    for rule, (by_luck, by_mean) in enumerate(prediction.freedom):
-        own = prediction.luck[rule] / seen.steps
+    for rule, mean in enumerate(prediction.mean):
+        tests = _Tests.of(seen, prediction, rule)
+        values = np.array([seen.accepted])
+        if seen.survival is not None:
+            values = tests.contrasts @ seen.survival
+        gap = values - tests.contrasts @ mean
+        found[rule] = tests.smallest(gap - np.clip(gap, *np.sort([tests.ends, 0.0 * gap], axis=0)))
+    return found
+
+
+def steps_to_tell(seen: Observed, prediction: Prediction, own: int, other: int) -> float:
+    """Return about how many steps of one rule refute another, but for one record in 1/α.
+
+    Args:
+        seen: a record, whose form later ones have.
+        prediction: of the rules.
+        own, other: their numbers.
+    """
+    tests = _Tests.of(seen, prediction, other)
+    luck, errors = tests.variances
+    apart = np.abs(tests.contrasts @ (prediction.mean[own] - prediction.mean[other]))
+    apart = np.maximum(apart - np.abs(tests.ends), 0.0)
+    score = scipy.special.ndtri(ERROR / (2 * len(apart))) + scipy.special.ndtri(ERROR)
+    spare = apart**2 / score**2 - errors
+    told = spare > _ROUNDING**2
+    return float(np.min(seen.steps * luck[told] / spare[told], initial=np.inf))
+
+
+def fewest_steps(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) -> Floats:
+    """Return the steps that a test of two rules needs to err by at most α either way, `(R, R)`.
+
+    log(1/(4α))/D, whatever is tested; 0 where D is not known.
+
+    Args:
+        walks: of all rules along each text.
+        sampled: which rules' walks have luck of their own.
+    """
+    exact = np.flatnonzero(~np.array(sampled))
+    whole, steps = np.zeros((len(exact), len(exact))), np.zeros((len(exact), 1))
+    for row in walks:
+        reached = np.array([row[rule].reached for rule in exact])
+        visits = np.array([row[rule].visits for rule in exact])
+        mass = np.maximum(-np.diff(reached, axis=1, append=0.0), 0.0)
+        logs = np.log(np.maximum(mass, np.finfo(float).tiny))
+        own, others = np.einsum("ajt,ajt->at", mass, logs), np.einsum("ajt,bjt->abt", mass, logs)
+        whole += np.einsum("abt,at->ab", own[:, None] - others, visits)
+        steps[:, 0] += visits.sum(axis=1)
+    found = np.zeros((len(sampled), len(sampled)))
+    with np.errstate(divide="ignore"):
+        needed = -np.log(4.0 * ERROR) / np.maximum(whole / steps, 0.0)
+    found[np.ix_(exact, exact)] = np.maximum(needed, needed.T)
+    return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Tests:
+    """What the difference of a record from a rule is tested by.
+
+    Attributes:
+        contrasts: `(m, L)`, of survivals.
+        variances: `(m,)` each, of the record's luck and of the prediction.
+        freedom: degrees of freedom of these.
+        ends: `(m,)`, up to what the ends of texts may add.
+    """
+
+    contrasts: Floats
+    variances: tuple[Floats, Floats]
+    freedom: tuple[float, float]
+    ends: Floats
+
+    @classmethod
+    def of(cls, seen: Observed, prediction: Prediction, rule: int) -> _Tests:
+        own, (by_luck, by_mean) = prediction.luck[rule] / seen.steps, prediction.freedom[rule]
         if seen.covariance is not None:
             own, by_luck = seen.covariance, seen.requests - 1.0
-        errors = [
-            np.einsum("ml,lk,mk->m", seen.contrasts, one, seen.contrasts)
+        slack = prediction.slack[rule]
+        beyond = (seen.over - prediction.bonus[rule]) / max(slack.sum(), _ROUNDING)
+        ends = slack * np.clip(beyond, 0.0, 1.0)
+        contrasts = np.ones((1, len(own)))
+        if seen.survival is not None:
+            contrasts = np.concatenate([np.eye(len(own)), contrasts])
+            if by_luck == _KNOWN:  # an estimate would choose the direction that it errs in
+                apart = np.delete(prediction.mean, rule, axis=0) - prediction.mean[rule]
+                best = apart @ np.linalg.pinv(own + np.outer(ends, ends))
+                best /= np.maximum(np.abs(best).max(axis=1, keepdims=True), _ROUNDING)
+                contrasts = np.concatenate([contrasts, best])
+        luck, errors = (
+            np.einsum("ml,lk,mk->m", contrasts, one, contrasts)
             for one in (own, prediction.errors[rule])
-        ]
-        gap = seen.values - seen.contrasts @ prediction.mean[rule]
-        gap = gap - np.clip(gap, 0.0, seen.contrasts @ prediction.slack[rule])
-        found[rule] = _smallest(gap, errors, (by_luck, by_mean))
-    return holm(found)
+        )
+        return cls(contrasts, (luck, errors), (by_luck, by_mean), contrasts @ ends)
 
-
-def _smallest(gap: Floats, variances: Sequence[Floats], freedom: tuple[float, float]) -> float:
-    """Return the smallest two-sided p-value of some gaps, times their number."""
-    whole = variances[0] + variances[1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        parts = sum(one**2 / n for one, n in zip(variances, freedom, strict=True))
-        score = np.abs(gap) / np.sqrt(whole)
-        found = 2.0 * scipy.special.stdtr(whole**2 / parts, -score)
-    # where nothing is left to luck there is no doubt
-    found = np.where(whole > _ROUNDING**2, found, np.abs(gap) <= _ROUNDING)
-    return float(min(1.0, len(gap) * found.min()))
+    def smallest(self, gap: Floats) -> float:
+        """Return the smallest two-sided p-value of the gaps, times their number."""
+        whole = self.variances[0] + self.variances[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            parts = sum(one**2 / n for one, n in zip(self.variances, self.freedom, strict=True))
+            found = 2.0 * scipy.special.stdtr(whole**2 / parts, -np.abs(gap) / np.sqrt(whole))
+        # where nothing is left to luck there is no doubt
+        found = np.where(whole > _ROUNDING**2, found, np.abs(gap) <= _ROUNDING)
+        return float(min(1.0, len(gap) * found.min()))

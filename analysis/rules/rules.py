@@ -12,7 +12,7 @@ without x, so whatever x was the output is q; a certain one stands with q(x) as 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +28,12 @@ from ..advise.sampled_texts import SampledText, sample_text
 from ..advise.walk import Walk, along_all_lengths, along_block
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
+from ..models.from_logits import Limited
 from ..models.processing import Setting
+from ..models.translated import SharedTokens
 from ..statistics import Floats
 from ..steps.gains import ends_of, refined_scores
+from .strings import along_strings
 
 NOTHING, NOISE = "nothing", "the same noise"
 PROBABILITIES, TREES = "draft probabilities", "tree attention"
@@ -101,6 +104,8 @@ class Reader:
         setting: of both.
         sizes: how much is drafted and read.
         eos: the token that ends a text.
+        limits: penalties and grammar of the target, as `Limited` takes them; empty without.
+        aware: whether drafts are under them too.
 
     Attributes:
         rules: in the order of the walks.
@@ -114,12 +119,12 @@ class Reader:
         setting: Setting,
         sizes: Sizes,
         eos: int | None,
+        limits: Mapping[str, Any] | None = None,
+        aware: bool = False,
     ) -> None:
         self.draft, self.target, self.setting = draft, target, setting
         self.sizes, self.eos = sizes, eos
-        # a path is ranked by the draft's own masses, which a temperature of 0 would not tell apart
-        ranking = _unfiltered(setting.draft, setting.draft.temperature or 1.0)
-        self._ranking = draft.processed(ranking)
+        self.limits, self.aware = dict(limits or {}), aware
         self._chains = _chains(setting)
         size, length, number = sizes.nodes, sizes.length, sizes.sequences
         nodes = f"tree of {size} nodes"
@@ -131,7 +136,17 @@ class Reader:
             Rule("noise-tree", f"match, {nodes} on shared noise", f"{TREES}, {NOISE}", True),
             Rule("refined-scores", f"refined scores, {number} sequences of {length}", both, True),
         )
+        if isinstance(draft, SharedTokens):
+            words = "match of texts (SLEM), argmax draft in its own tokens"
+            self.rules += (Rule("string-match", words, NOTHING),)
         self._heard: list[tuple[SampledText, Floats]] = []
+
+    def after(self, begin: int) -> tuple[Any, Any]:
+        """Return draft and target, under their limits after a prompt of so many tokens."""
+        if not self.limits:
+            return self.draft, self.target
+        target = Limited(self.target, begin, **self.limits)
+        return (Limited(self.draft, begin, **self.limits) if self.aware else self.draft), target
 
     def sample(self, prompts: Sequence[Sequence[int]], number: int) -> SampledText | None:
         """Continue a prompt by the target; None where it leaves no room.
@@ -140,10 +155,10 @@ class Reader:
             prompts: their tokens; texts take them in turns.
             number: of the text, which seeds it.
         """
+        prompt = prompts[number % len(prompts)]
         return sample_text(
-            self.draft,
-            self.target,
-            prompts[number % len(prompts)],
+            *self.after(len(prompt)),
+            prompt,
             num_tokens=self.sizes.num_tokens + self.sizes.length,
             eos=self.eos,
             seed=[self.sizes.seed, 1 + number, 0],
@@ -161,9 +176,10 @@ class Reader:
             return None
         prefix, rest = (*prompt, *tokens[:1]), np.array(tokens[1:], dtype=np.int64)
         contexts = [(*prefix, *tokens[1 : 1 + place]) for place in range(len(rest))]
-        for model in (self.draft, self.target):
+        models = self.after(len(prompt))
+        for model in models:
             model.forget()
-        draft, target = (np.asarray(one.next_batch(contexts)) for one in (self.draft, self.target))
+        draft, target = (np.asarray(one.next_batch(contexts)) for one in models)
         never = np.flatnonzero(target[np.arange(len(rest)), rest] <= 0.0)
         if len(never):
             place = int(never[0])
@@ -174,18 +190,22 @@ class Reader:
             )
         return SampledText(prefix, rest, draft, target)
 
-    def read(self, text: SampledText, owner: int, number: int) -> tuple[Passage, tuple[Walk, ...]]:
+    def read(
+        self, text: SampledText, owner: int, number: int, begin: int
+    ) -> tuple[Passage, tuple[Walk, ...]]:
         """Walk along a text by every rule.
 
         Args:
             text: the target's.
             owner: the number of its prompt.
+            begin: where the prompt ends.
             number: of the text, which seeds noise and drafts.
         """
         sizes, eos = self.sizes, self.eos
         seed = [sizes.seed, 1 + number]
         contexts = [text.context(place) for place in range(len(text.tokens))]
-        logits = self.draft.logits(contexts).double().cpu().numpy()
+        draft, target = self.after(begin)
+        logits = draft.logits(contexts).double().cpu().numpy()
         # of two passes over one context the rows differ by rounding
         text = dataclasses.replace(text, draft=np.asarray(self.setting.draft(logits)))
         starts, length = sizes.num_tokens, sizes.length
@@ -196,16 +216,19 @@ class Reader:
         walks.append(along_block(text, length=length, starts=starts, eos=eos))
         trees: dict[str, Any] = {"sizes": (sizes.nodes,), "depth": length}
         trees |= {"starts": starts, "eos": eos}
-        usual = match_law(self._ranking, text, **trees)
-        ranked = dataclasses.replace(text, draft=np.asarray(self._ranking.processing(logits)))
+        # a path is ranked by the draft's own masses, which a temperature of 0 would not tell apart
+        own = self.setting.draft
+        ranking = draft.processed(_unfiltered(own, own.temperature or 1.0))
+        usual = match_law(ranking, text, **trees)
+        ranked = dataclasses.replace(text, draft=np.asarray(ranking.processing(logits)))
         noise = noise_given(text, np.random.default_rng([*seed, 1]))
         scale = noise_scale(*zip(*self._heard, strict=True)) if self._heard else 1.0
-        noisy = noise_law(self._ranking, ranked, noise=noise, scale=scale, **trees)
+        noisy = noise_law(ranking, ranked, noise=noise, scale=scale, **trees)
         walks += [law.walk(size=sizes.nodes, depth=length) for law in (usual, noisy)]
         walks.append(
             along_scores(
-                self.draft,
-                self.target,
+                draft,
+                target,
                 text.prefix,
                 decoder=RefinedScores(sizes.sequences, length),
                 starts=-(-starts // 2),  # its steps cost more than all other rules together
@@ -213,6 +236,8 @@ class Reader:
                 rng=np.random.default_rng([*seed, 2]),
             )
         )
+        if isinstance(self.draft, SharedTokens):
+            walks.append(along_strings(self.draft, text, length=length, starts=starts, eos=eos))
         self._heard = [*self._heard, (ranked, noise)][-4:]
         return Passage(owner, text, logits.astype(np.float32)), tuple(walks)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from otm.commands.printing import paragraph
@@ -14,10 +15,7 @@ from .attribution import ERROR
 from .drafting import BestProcessing, Stop
 from .rules import BLOCK
 
-UNSEEN = (
-    "penalties and grammars, string-level matching (SLEM), trees sampled without replacement, what "
-    "a step costs (`advise` times it), batches"
-)
+UNSEEN = "trees sampled without replacement, what a step costs (`advise` times it), batches"
 
 
 def screen(read: RulesRead, told: Attribution | None) -> str:
@@ -86,12 +84,27 @@ def _runs(read: RulesRead, told: Attribution) -> Iterator[str]:
     own, *others = told.consistent
     yield f"YOU {'MAY ' if others else ''}RUN {read.rules[own].words}: {seen}"
     if others:
-        names = ", ".join(read.rules[rule].name for rule in others)
+        names = ", ".join(
+            f"{read.rules[rule].name} ({_steps(*told.needed[rule])})" for rule in others
+        )
         yield from paragraph("", f"not told apart by this record: {names}", indent=2)
     for other, lost in told.lost.items():
         rule = read.rules[other]
         said = f"{lost.words()} tokens a call lost against {rule.words}, needs {rule.needs}"
         yield from paragraph("", said, indent=2)
+
+
+def _steps(about: float, least: float) -> str:
+    """Return how many steps tell two rules apart: by this test, or by any."""
+    if math.isfinite(about):
+        return f"about {_rounded(about)} steps do"
+    if math.isinf(least):
+        return "nothing can"
+    return f"no {_rounded(least)} steps can" if least > 1.0 else "longer texts may"
+
+
+def _rounded(steps: float) -> str:
+    return f"{float(f'{steps:.2g}'):,.0f}"
 
 
 def _table(read: RulesRead, told: Attribution | None) -> Iterator[str]:
@@ -144,14 +157,24 @@ def _basis(read: RulesRead, told: Attribution | None) -> Iterator[str]:
     if read.vocabulary_loss > 0.0:
         yield from paragraph(
             "tokens",
-            "the draft has another tokenizer and is asked in its own; it drafts what both spell "
-            f"alike. The target gives {read.vocabulary_loss:.1%} of its mass to other tokens",
+            f"the target gives {read.vocabulary_loss:.1%} of its mass to tokens that the draft has "
+            "not; but for string-match they are never drafted",
         )
-    if read.beside is not None:
+    if limits := read.reader.limits:
+        penalties = [f"{name} {limits[name]:g}" for name in ("repetition", "presence", "frequency")]
+        grammar = "" if limits["allowed"] is None else ", and a grammar"
         yield from paragraph(
-            "beside",
-            "tokens a call that the other draft yields more: on the same texts, so that what they "
-            "have in common cancels",
+            "limits",
+            f"the target has penalties {', '.join(penalties)}{grammar}; drafts know of none",
+        )
+    if read.other is not None:
+        words = "the other draft yields more: on the same texts"
+        if read.other.aware:
+            words = "drafts under the same limits yield more: on the same texts"
+        elif read.other.target is not read.reader.target:
+            words = "the other target yields more: on its own texts, by the same random numbers"
+        yield from paragraph(
+            "beside", f"tokens a call that {words}, so that what they have in common cancels"
         )
     if told is not None:
         luck = "of texts as long as these, since it does not tell requests apart"

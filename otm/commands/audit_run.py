@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
             except KeyboardInterrupt:  # the verdict stands
                 status = INTERRUPTED
         if ":" not in path and isinstance(candidate, FunctionCandidate):  # it has a name of its own
-            path = _find(options.callable)[1] + ".verify" * isinstance(candidate, LogitCandidate)
+            path = find(options.callable)[1] + ".verify" * isinstance(candidate, LogitCandidate)
         example = f"\n{result.example()}{exports.test_to_keep(result, path)}"
         arrived.append(silent or print_report(example, command="audit"))
     for place, written in (
@@ -251,7 +251,7 @@ def _pair(options: argparse.Namespace) -> Any:
 def _candidate(options: argparse.Namespace) -> Candidate:
     """Return what module:function names, as the kind of candidate that it is."""
     found: Any
-    found, name = _find(options.callable)
+    found, name = find(options.callable)
     mode, settings = _settings(options)
     if isinstance(found, type) and issubclass(found, Verifier):
         found = found()
@@ -325,7 +325,7 @@ def _uniforms(options: argparse.Namespace) -> Any:
     return lambda k, v: per_draft * k + beside
 
 
-def _find(name: str) -> tuple[Any, str]:
+def find(name: str) -> tuple[Any, str]:
     """Import module:attribute or FILE.py:attribute, `candidate` unless given; return it and
     module:attribute.
     """

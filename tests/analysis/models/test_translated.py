@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.models.causal import pair_models
 from analysis.models.pair import load_pair
+from analysis.models.processing import AS_THEY_ARE
 from analysis.models.translated import SharedTokens, shared_tokens
 from analysis.rules.answer import place_of, read_rules
-from analysis.rules.rules import Sizes
+from analysis.rules.rules import Reader, Sizes
 from otm import Processing
 from otm.sequence import MarkovModel
 from tests.analysis.rules.toys import Toy, toy_reader
@@ -75,11 +77,11 @@ def test_the_law_is_the_draft_s_own_on_shared_tokens() -> None:
 def test_rules_are_walked_with_two_vocabularies() -> None:
     """The first draft's acceptance is the library's, and at most what the shared tokens hold."""
     sizes = Sizes(length=2, nodes=2, sequences=2, num_tokens=12, texts=3)
-    reader = toy_reader(sizes, num_tokens=6)
     rng = np.random.default_rng(1)
     own = Toy(MarkovModel(rng.dirichlet(np.ones(5), size=5)), Processing())
-    reader.draft = SharedTokens(own, OWN, TARGET, 6)  # type: ignore[assignment]
-    reader._ranking = reader.draft
+    draft: Any = SharedTokens(own, OWN, TARGET, 6)
+    target: Any = toy_reader(sizes, num_tokens=6).target
+    reader = Reader(draft, target, setting=AS_THEY_ARE, sizes=sizes, eos=None)
     with np.errstate(divide="ignore", invalid="ignore"):
         read = read_rules(reader, [[0], [1]])
     text = read.passages[0].text
@@ -91,6 +93,26 @@ def test_rules_are_walked_with_two_vocabularies() -> None:
     assert (found <= 1.0 - lost[: sizes.num_tokens] + 1e-12).all()
     whole = np.concatenate([one.text.target[:, [2, 4]].sum(axis=1) for one in read.passages])
     assert read.vocabulary_loss == pytest.approx(whole.mean())
+    # of texts: what the draft writes after each place, in the target's tokens, by hand
+    match = read.walks[0][place_of(read.rules, "string-match")]
+    drafted = draft.continued([text.context(place) for place in range(12)], 2)
+    for place, tokens in enumerate(drafted):
+        held = [*tokens, -1, -1][:2]
+        first = 0.0 if held[0] < 0 else text.target[place, held[0]]
+        assert match.gained[0, place] == first
+        assert match.reached[2, place] == (held == text.tokens[place : place + 2].tolist())
+
+
+def test_a_draft_in_its_own_tokens_is_read_as_text() -> None:
+    """The draft writes " c", "a", "b" in turns; "ab" is one token of the target, and an "a" before
+    a "b" would read otherwise.
+    """
+    after = np.eye(5)[[2, 0, 1, 3, 3]]
+    with np.errstate(divide="ignore"):
+        draft = SharedTokens(Toy(MarkovModel(after), Processing()), OWN, TARGET, 6)
+        assert draft.continued([(0, 2), (1,), (0,)], 3) == [[3, 2], [3, 2], []]
+        ended = MarkovModel(np.eye(5)[[3, 0, 1, 3, 3]])
+        assert SharedTokens(Toy(ended, Processing()), OWN, TARGET, 6).continued([(1,)], 3) == [[3]]
 
 
 def test_a_pair_of_two_tokenizers(tmp_path: Path) -> None:

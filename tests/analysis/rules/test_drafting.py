@@ -59,7 +59,6 @@ def test_a_stop_rule_drafts_where_the_drafter_is_sure() -> None:
     reader = toy_reader(SIZES, num_tokens=4)
     with np.errstate(divide="ignore"):
         reader.draft = reader.target = Toy(model, Processing())  # type: ignore[assignment]
-        reader._ranking = reader.draft
         read = read_rules(reader, [[0], [1]])
         fixed, stop, *_ = best_stops(read, cost=0.6)
     # Every step drafts the sure token and adds a coin of the target: 2/(1 + .6); to draft the coin

@@ -16,7 +16,7 @@ from otm.sequence import MarkovModel, markov_pair
 class Toy:
     """A Markov chain with logits, processed."""
 
-    max_length = None
+    max_length = fallback = None
 
     def __init__(self, model: MarkovModel, processing: Processing) -> None:
         self.model, self.processing, self.num_tokens = model, processing, model.num_tokens
