@@ -71,6 +71,7 @@ class Chain:
         end: `(B,)`, how many there are.
         wanted, drawn: `(B, γ)`, q(x) and p(x).
         selected: the law of winners before each of them; the draft's law if None.
+        straight: whether the way is 0, 1, 2, ….
     """
 
     rows: Rows
@@ -80,7 +81,8 @@ class Chain:
     end: Tensor
     wanted: Tensor
     drawn: Tensor
-    selected: Selected | None
+    selected: Selected | None = None
+    straight: bool = False
 
     @classmethod
     def of(
@@ -98,7 +100,8 @@ class Chain:
     def alone(cls, candidates: Tensor, rows: Rows) -> Chain:
         """Look up the drafts of requests that have one sequence each."""
         way = torch.arange(candidates.shape[1], device=candidates.device)
-        return cls.of(candidates, way.expand_as(candidates), rows)
+        found = cls.of(candidates, way.expand_as(candidates), rows)
+        return dataclasses.replace(found, straight=True)
 
     def as_block(self, uniforms: Tensor, final: Tensor) -> Verified:
         """Verify the sequences by the rule of `block`."""
@@ -119,7 +122,12 @@ class Chain:
             weights.append((weights[-1] * next_).clamp_(max=1.0))
         passing = torch.stack(weights, dim=1)
         weight = passing[:, 1:]
-        inner = Excess(self.way[:, 1:-1], weight[:, :-1], selected=self._selected(slice(1, None)))
+        inner = Excess(
+            self.way[:, 1:-1],
+            weight[:, :-1],
+            selected=None if self.selected is None else self.selected.some(slice(1, None)),
+            same=range(1, ratio.shape[1]) if self.straight else None,
+        )
         room = weight
         if ratio.shape[1] > 1:
             room = torch.nn.functional.pad(self.rows.total(inner), (0, 1))
@@ -156,6 +164,3 @@ class Chain:
         excess = Excess(self.way.gather(1, at), weight[:, None], taken, selected)
         after, total = self.rows.draw(excess, final)
         return written(self.way, self.drafts, kept, after, total, sound)
-
-    def _selected(self, places: slice) -> Selected | None:
-        return None if self.selected is None else self.selected.some(places)

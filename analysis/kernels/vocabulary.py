@@ -67,6 +67,7 @@ class Excess:
         share: `(B, k)`, c in [0, 1]; s is not read where it is 0; 1 if None.
         selected: s, at the same rows; the draft's law p if None.
         alone: whether c is 0 everywhere.
+        same: the nodes, where all requests have the same run of them; saves torch a copy.
     """
 
     nodes: Tensor
@@ -74,6 +75,7 @@ class Excess:
     share: Tensor | None = None
     selected: Selected | None = None
     alone: bool = False
+    same: range | None = None
 
     def some(self, places: slice) -> Excess:
         """Return those at some of the rows."""
@@ -83,6 +85,7 @@ class Excess:
             None if self.share is None else self.share[:, places],
             None if self.selected is None else self.selected.some(places),
             self.alone,
+            None if self.same is None else self.same[places],
         )
 
 
@@ -230,14 +233,21 @@ class TorchRows(Rows):
 
     def _masses(self, excess: Excess) -> Tensor:
         """Return the masses `(B, k, V)`."""
-        q = rows(self.target, excess.nodes)
+        q, weight = self._at(self.target, excess), excess.weight[..., None].to(self.target.dtype)
         if excess.alone:
-            return q.mul_(excess.weight[..., None])
-        p = rows(self.draft, excess.nodes.clamp(max=self.draft.shape[1] - 1))
+            return q * weight
+        p = self._at(self.draft, excess)
         law = p if excess.selected is None else excess.selected.at(q, p)
-        mass = q.mul_(excess.weight[..., None])
+        mass = q * weight
         if excess.share is None:
             return mass.sub_(law).relu_()
         share = excess.share[..., None]
         taken = torch.minimum(law, mass).mul_(share)
         return mass.sub_(taken.masked_fill_(share == 0.0, 0.0))
+
+    @staticmethod
+    def _at(table: Tensor, excess: Excess) -> Tensor:
+        """Return the rows `(B, k, V)` of a table, the last where there are fewer."""
+        if excess.same is not None:
+            return table[:, excess.same.start : excess.same.stop]
+        return rows(table, excess.nodes.clamp(max=table.shape[1] - 1))
