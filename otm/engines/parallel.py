@@ -22,9 +22,9 @@ def parallel_speedup(
         length: γ ≥ 1 drafts.
         cost_ratio: c ≥ 0, the time of one draft step over that of one target call.
         hit: h, the probability that the drafts for what came are there (SSD's cache), where
-            E[tokens] = 1 + a + … + a^γ. None where the drafter goes on behind its own γ drafts (PEARL): h =
-            a^γ, and since no token of the target stands between two blocks, E[tokens] = 1 + … +
-            a^{γ−1}.
+            E[tokens] = 1 + a + … + a^γ. None where the drafter goes on behind its own γ drafts
+            (PEARL): h = a^γ, and since no token of the target stands between two blocks,
+            E[tokens] = 1 + … + a^{γ−1}.
 
     Returns:
         A factor; below 1 speculation is slower.
