@@ -1,6 +1,7 @@
 """What engines write and want: records of acceptance, costs, draft lengths planned from both."""
 
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
+from otm.engines.parallel import distributed_speedup, parallel_speedup
 from otm.engines.planning import (
     BudgetSplit,
     LengthChoice,
@@ -45,10 +46,12 @@ __all__ = [
     "chain_expected_tokens",
     "chain_speedup",
     "check_lengths",
+    "distributed_speedup",
     "estimate_tokens",
     "kaplan_meier",
     "mean_bounds",
     "optimal_chain_length",
+    "parallel_speedup",
     "parse_acceptance",
     "plan_budget",
     "plan_lengths",

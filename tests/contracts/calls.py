@@ -614,6 +614,8 @@ CALLS: list[Call] = [
     (engines.PositionAcceptance, {"survival": [0.5, 0.25]}),
     (engines.chain_expected_tokens, {"acceptance": 0.5, "length": 2}),
     (engines.chain_speedup, {"acceptance": 0.5, "length": 2, "cost_ratio": 0.1}),
+    (engines.distributed_speedup, {"acceptance": 0.5, "cost_ratio": 0.1}),
+    (engines.parallel_speedup, {"acceptance": 0.5, "length": 2, "cost_ratio": 0.1, "hit": 0.5}),
     (trees.check_acceptance, {"acceptance": VECTOR}),
     (trees.choose_tree, CHOSEN | {"max_depth": 2, "max_width": 2}),
     (trees.empirical_acceptance, {"accepted": [1, 1], "tried": [3, 2]}),

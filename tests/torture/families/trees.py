@@ -215,6 +215,34 @@ def _speedup(random: np.random.Generator) -> tuple[float, str]:
 
 
 @checks.add(
+    "otm.engines.parallel_speedup", "20 u, relative", "docstring", "the formula in 60 digits"
+)
+def _parallel(random: np.random.Generator) -> tuple[float, str]:
+    a, length = float(random.choice([0.0, 1.0, random.random()])), int(random.integers(1, 50))
+    cost = float(random.choice([0.0, random.random(), 3.0]))
+    hit = None if random.random() < 0.5 else float(random.random())
+    with decimal.localcontext(context(DIGITS)):
+        there = oracles.power(Decimal(a), length) if hit is None else Decimal(hit)
+        drafting = length * Decimal(cost)
+        truth = _chain_truth(a, length - (hit is None)) / (
+            there * max(Decimal(1), drafting) + (1 - there) * (1 + drafting)
+        )
+    return off(
+        engines.parallel_speedup(a, length=length, cost_ratio=cost, hit=hit), truth, 20
+    ), f"{a!r}, length={length}, cost_ratio={cost!r}, hit={hit!r}"
+
+
+@checks.add(
+    "otm.engines.distributed_speedup", "20 u, relative", "docstring", "the formula in 60 digits"
+)
+def _distributed(random: np.random.Generator) -> tuple[float, str]:
+    a, cost = float(random.random()), float(random.choice([0.0, random.random(), 1.0]))
+    with decimal.localcontext(context(DIGITS)):
+        truth = 1 / (Decimal(a) * Decimal(cost) + 1 - Decimal(a))
+    return off(engines.distributed_speedup(a, cost_ratio=cost), truth, 20), f"{a!r}, {cost!r}"
+
+
+@checks.add(
     "otm.engines.optimal_chain_length",
     "40 u of the best speed-up",
     "docstring",
