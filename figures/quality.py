@@ -55,6 +55,8 @@ def draw(data: dict[str, Any]) -> Figure:
     """Draw a panel for each kind of contexts, with one legend for all."""
     canvas = Figure(figsize=(2.75 * len(data["contexts"]), 3.9), layout="constrained")
     panels = canvas.subplots(1, len(data["contexts"]), sharey=True, squeeze=False)[0]
+    every = [table for found in data["contexts"].values() for table in found]
+    named = set.intersection(*({row["name"] for row in table["rows"]} for table in every))
     for panel, (title, found) in zip(panels, data["contexts"].items(), strict=True):
         nodes.lines(
             panel,
@@ -62,7 +64,7 @@ def draw(data: dict[str, Any]) -> Figure:
                 (table["overlap"], row)
                 for table in found
                 for row in table["rows"]
-                if row["nodes"] == nodes.NODES
+                if row["nodes"] == nodes.NODES and row["name"] in named
             ],
         )
         panel.set_title(f"{title}, {found[0]['entropy']:.1f} nats", fontsize=9)
