@@ -26,7 +26,8 @@ from otm.pmf import check_count
 from ..models.causal import CausalModel
 from .block_kseq import block_kseq
 from .chain import block
-from .scores import ScoreGrid, refined_scores
+from .grid import ScoreGrid
+from .scores import refined_scores
 from .step import Tensor, Verified, probabilities
 
 DECODERS = "refined scores", "block K-SEQ", "block verification"

@@ -34,7 +34,8 @@ from otm.errors import Unsupported
 
 from .block_kseq import block_kseq
 from .chain import block, token_by_token
-from .scores import ScoreGrid, refined_scores
+from .grid import ScoreGrid
+from .scores import refined_scores
 from .step import Tensor, Verified, check_step
 from .traversal import traversal
 from .trees import recursive_rejection

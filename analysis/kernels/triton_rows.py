@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .scores import ScoreGrid
+from .grid import ScoreGrid
 from .step import Shard, Tensor
 from .vocabulary import Excess, Rows
 

@@ -12,7 +12,8 @@ import dataclasses
 
 import torch
 
-from .scores import ScoreGrid, Split, win_probabilities
+from .grid import ScoreGrid
+from .scores import Split, win_probabilities
 from .step import Tensor, Verified, draw, written
 from .vocabulary import Excess, Over, Selected, TorchRows
 

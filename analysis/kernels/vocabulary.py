@@ -13,14 +13,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import torch
 
+from .grid import ScoreGrid
 from .step import Shard, Tensor, drafted_by, entries, find, rows
-
-if TYPE_CHECKING:
-    from .scores import ScoreGrid
 
 _CHUNK = 2**20
 """Probabilities that are worked on at once: bounds the memory besides the rows."""

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 import otm
-from analysis.kernels.scores import Scored, ScoreGrid
+from analysis.kernels.grid import ScoreGrid
+from analysis.kernels.scores import Scored
 from analysis.kernels.step import rows
 from analysis.kernels.vocabulary import TorchRows
 from otm.sequence import TableModel, outcomes

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from analysis.kernels.block_kseq import block_kseq
-from analysis.kernels.scores import ScoreGrid, refined_scores
+from analysis.kernels.grid import ScoreGrid
+from analysis.kernels.scores import refined_scores
 from analysis.kernels.step import Verified
 from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection

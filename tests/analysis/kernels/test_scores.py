@@ -10,7 +10,8 @@ import torch
 from scipy.stats import chi2
 
 import otm
-from analysis.kernels.scores import ScoreGrid, refined_scores
+from analysis.kernels.grid import ScoreGrid
+from analysis.kernels.scores import refined_scores
 from otm.errors import InvalidParameter
 from otm.sequence import (
     DraftSelection,

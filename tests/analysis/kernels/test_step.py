@@ -10,7 +10,8 @@ import torch
 
 from analysis.kernels.block_kseq import block_kseq
 from analysis.kernels.chain import block, token_by_token
-from analysis.kernels.scores import ScoreGrid, refined_scores
+from analysis.kernels.grid import ScoreGrid
+from analysis.kernels.scores import refined_scores
 from analysis.kernels.step import Verified, check_step, draw, probabilities
 from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection

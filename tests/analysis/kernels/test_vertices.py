@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chi2
 
 import otm
-from analysis.kernels.scores import ScoreGrid
+from analysis.kernels.grid import ScoreGrid
 from analysis.kernels.vertices import optimal_by_vertex
 from otm.sequence import DraftSelection, expected_step
 from tests.analysis.kernels.drafted import GRIDS, Drafted

@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from analysis.kernels.chain import block, token_by_token
+from analysis.kernels.grid import ScoreGrid
 from analysis.kernels.noise import Nodes, noise_rows, root_only
-from analysis.kernels.scores import ScoreGrid, refined_scores
+from analysis.kernels.scores import refined_scores
 from analysis.kernels.step import Shard, Verified, probabilities
 from analysis.kernels.vertices import optimal_by_vertex
 from analysis.kernels.vocabulary import Over, TorchRows

@@ -1,0 +1,97 @@
+"""The bins of q/p and the cells of scores that K sequences are verified by."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from otm.errors import InvalidParameter
+from otm.pmf import check_count
+
+from .step import Tensor
+
+_MANTISSA = 23
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreGrid:
+    """What K sequences need that no step changes: made once, kept on the device.
+
+    Attributes:
+        mass: `(C,)` the cells of the score, as probabilities.
+        gain: `(C,)` the mean of K u^{K−1} in each.
+        nodes, weights: of Gauss and Legendre on [0, 1], exact for degree K − 1.
+        edges: `(bins + 1,)` of q/p, from 0 on; the last bin has no end and is given none.
+        lowest, shift: the leading bits of q/p, as a number, less `lowest` are its bin.
+        groups: into how many bins between floor and cap are put, on either side of the cut.
+    """
+
+    mass: Tensor
+    gain: Tensor
+    nodes: Tensor
+    weights: Tensor
+    edges: Tensor
+    lowest: int
+    shift: int
+    groups: int
+
+    @classmethod
+    def of(
+        cls,
+        num_drafts: int,
+        device: torch.device | str,
+        *,
+        cells: int = 64,
+        octaves: int = 8,
+        per_octave: int = 8,
+        groups: int = 2,
+    ) -> ScoreGrid:
+        """Return a grid for K sequences; lossless with any numbers.
+
+        Args:
+            num_drafts: K ≥ 1.
+            device: where steps run.
+            cells: in how many cells, about, the score is resolved.
+            octaves: bins reach from 2^−octaves to 2^octaves; what is beyond has one of its own.
+            per_octave: bins between a power of 2 and the next, itself a power of 2.
+            groups: as the attribute.
+
+        Raises:
+            InvalidParameter: if a number is no integer of at least 1, `cells` of at least 2, or
+                `per_octave` no power of 2.
+        """
+        check_count(num_drafts, name="num_drafts")
+        check_count(cells, name="cells", minimum=2)
+        check_count(octaves, name="octaves")
+        check_count(groups, name="groups")
+        if check_count(per_octave, name="per_octave").bit_count() != 1:
+            raise InvalidParameter(
+                f"per_octave must be a power of 2; got {per_octave}. Take 8, say."
+            )
+        half = np.linspace(0.0, 1.0, cells // 2 + 1)
+        score = np.unique(np.concatenate([half, half ** (1.0 / max(num_drafts - 1, 1))]))
+        width = np.diff(score)
+        nodes, weights = np.polynomial.legendre.leggauss((num_drafts + 1) // 2)
+        shift = _MANTISSA - (per_octave.bit_length() - 1)
+        first = int(np.float32(2.0**-octaves).view(np.int32)) >> shift
+        keys = first + np.arange(2 * octaves * per_octave + 1, dtype=np.int32)
+        ends = (keys << shift).view(np.float32).astype(np.float64)
+        made = (
+            width,
+            np.diff(score**num_drafts) / width,
+            (nodes + 1.0) / 2.0,
+            weights / 2.0,
+            np.concatenate([[0.0], ends, ends[-1:]]),
+        )
+        mass, gain, at, share, edges = (
+            torch.tensor(array, dtype=torch.float64, device=device) for array in made
+        )
+        return cls(mass, gain, at, share, edges, first - 1, shift, groups)
+
+    def bins(self, target: Tensor, draft: Tensor) -> Tensor:
+        """Return each token's bin, int64; any of them for a token that is never drafted."""
+        bits = (target / draft).float().view(torch.int32)
+        found = bits.bitwise_right_shift_(self.shift).sub_(self.lowest)
+        return found.clamp_(0, len(self.edges) - 2).long()
