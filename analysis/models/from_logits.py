@@ -34,7 +34,7 @@ class FromLogits(abc.ABC):
     processing: Processing
 
     @abc.abstractmethod
-    def logits(self, contexts: Sequence[Sequence[int]]) -> torch.Tensor:
+    def logits(self, contexts: Sequence[Context]) -> torch.Tensor:
         """Return the logits `(n, V)` after n distinct contexts."""
 
     @abc.abstractmethod
@@ -70,10 +70,7 @@ class FromLogits(abc.ABC):
 
         Cost: one pass over the tokens that the last call did not have, and O(nV) for the softmax.
         """
-        asked = [
-            tuple(one.tolist() if isinstance(one, np.ndarray | torch.Tensor) else one)
-            for one in contexts
-        ]
+        asked = [_as_tuple(context) for context in contexts]
         if not asked:
             return np.empty((0, self.num_tokens))
         place = {context: number for number, context in enumerate(dict.fromkeys(asked))}
@@ -148,6 +145,10 @@ class Limited(FromLogits):
                 forbidden[kept.long()] = False
                 row[forbidden] = -torch.inf
         return rows
+
+
+def _as_tuple(context: Any) -> Context:
+    return tuple(context.tolist() if isinstance(context, np.ndarray | torch.Tensor) else context)
 
 
 def _describe(context: Context, count: int) -> str:
