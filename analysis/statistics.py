@@ -14,9 +14,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.statistics import Estimate
-
-Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
 

@@ -10,10 +10,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
+from otm._arrays import Floats
 from otm._progress import on_interrupt
 
 from ..models.causal import CausalModel
-from ..statistics import Floats
 
 _STOPPING = b"\nstopping: what is known is said in a moment; Ctrl-C again ends at once\n"
 

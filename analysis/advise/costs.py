@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy
 
+from otm._arrays import Floats
 from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 
 from ..decode.plain import plain_step
-from ..statistics import Floats
 from .clocked import Clocked
 from .families import Plan, Work
 

@@ -33,15 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm._arrays import unit_quadrature
+from otm._arrays import Floats, unit_quadrature
 from otm.drafts import IID
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
 from otm.verifiers import gamma_star
 from otm.verifiers.optimal.scores import Scores
 from otm.verifiers.optimal.verifier import OptimalRule, optimal_rule
-
-from ..statistics import Floats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,11 +14,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.sequence import LanguageModel, fit_scale
 from otm.sequence.models import Context
 from otm.sequence.shared_noise import perturbed
 
-from ..statistics import Floats
 from ..steps.belief import likeliest_entries
 from .likeliest_trees import MatchLaw, match_law
 from .sampled_texts import SampledText

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import inverse_cdf
+from otm._arrays import Floats, inverse_cdf
 
 from ..models.causal import CausalModel
-from ..statistics import Floats
 from .clocked import Clocked
 
 

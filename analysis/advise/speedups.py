@@ -21,9 +21,10 @@ from typing import Literal
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.statistics import Estimate, t_quantile
 
-from ..statistics import Floats, clustered_error
+from ..statistics import clustered_error
 from .families import Plan
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm._progress import counted
 
 from ..decode.plain import PLAIN, decode_text
 from ..decode.results import Task
 from ..models.causal import CausalModel
-from ..statistics import Floats
 from .advice import Advice, Row
 from .clocked import Clocked, was_stopped
 from .costs import Clock

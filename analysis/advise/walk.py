@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.trees import TreeShape
 
-from ..statistics import Floats
 from .laws import RankLaw, SurvivorLaw
 from .sampled_texts import SampledText
 

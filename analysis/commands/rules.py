@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Annotated
@@ -198,11 +199,13 @@ def rules(
         "allowed": None if grammar is None else find(grammar)[0],
     }
     limits = {} if tuple(asked.values()) == (1.0, 0.0, 0.0, None) else asked
-    common = {"setting": setting, "sizes": sizes, "eos": end_of_text(pair), "limits": limits}
-    reader = Reader(draft, target, **common)
+    reading = functools.partial(
+        Reader, setting=setting, sizes=sizes, eos=end_of_text(pair), limits=limits
+    )
+    reader = reading(draft, target)
     if rule is not None:
         answer.place_of(reader.rules, rule)  # refused before the texts are read
-    other = Reader(draft, target, aware=True, **common) if limits else None
+    other = reading(draft, target, aware=True) if limits else None
     if beside or beside_dtype or beside_target_dtype:
         source = dataclasses.replace(
             models, draft=beside or models.draft, dtype=beside_dtype or models.dtype
@@ -212,7 +215,7 @@ def rules(
         if beside_target_dtype:
             source = dataclasses.replace(models, dtype=beside_target_dtype)
             _, target = pair_models(load_source(source, two_tokenizers=True), setting)
-        other = Reader(draft, target, **common)
+        other = reading(draft, target)
     read = answer.read_rules(reader, tokens, written=own, beside=other)
     named = None
     if known is not None:

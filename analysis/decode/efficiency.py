@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.statistics import Estimate, jackknife_error, ratio_of_means, t_quantile
 
 from ..errors import AnalysisError
-from ..statistics import Floats
 from .decoder_text import most_tokens
 from .plain import PLAIN
 from .results import TextRecord

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 import otm
+from otm._arrays import Floats
 from otm.sequence import Decoder, SpeculativeSampling
 from otm.statistics import Estimate, ratio_of_means, t_quantile
 from otm.trees import TreeShape
@@ -36,7 +37,7 @@ from ..models.names import SIDES, model_places
 from ..models.pair import Pair, to_numpy
 from ..models.source import PairSource, load_source
 from ..provenance import environment, published_origin, require_quiet, weights_digest
-from ..statistics import Floats, clustered_error, limits
+from ..statistics import clustered_error, limits
 from .text_laws import laws_along
 
 PROMPT_TOKENS = 32

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.statistics import Estimate, ratio_of_means
 
 from ..errors import AnalysisError
-from ..statistics import (
-    MOST_CLUSTERS,
-    CellCounts,
-    ClusterSums,
-    Floats,
-    Histograms,
-    clustered_covariance,
-)
+from ..statistics import MOST_CLUSTERS, CellCounts, ClusterSums, Histograms, clustered_covariance
 from .reading import Run
 
 _DISTANCE, _PROBABILITY = "tv", "probability"

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.trees import optimal_tree
 
 from ..run.manifest import class_of
@@ -35,7 +36,6 @@ from ..run.ranks import (
     rank_powers,
     tokens_with_gradient,
 )
-from ..statistics import Floats
 from .aggregate import Aggregates
 from .reading import Run
 from .summary import Scheme, schemes_of

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import otm
+from otm._arrays import Floats
 from otm.statistics import Estimate
 
 from ..models.processing import setting_name, setting_text
 from ..run.manifest import class_of
-from ..statistics import Floats
 from ..trace.base import PATH
 from .aggregate import Aggregates, Binned
 from .decode_results import DecodeRun

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm._progress import counted
 from otm.engines import AcceptanceRecord
 from otm.losses import draft_rounding
@@ -16,7 +17,6 @@ from otm.statistics import Estimate
 from ..advise.walk import Walk
 from ..errors import AnalysisError
 from ..files import json_values
-from ..statistics import Floats
 from .attribution import (
     ERROR,
     Observed,

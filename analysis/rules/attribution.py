@@ -26,12 +26,12 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
+from otm._arrays import Floats
 from otm.engines import AcceptanceRecord
 from otm.engines.records.tally import padded
 
 from ..advise.walk import Walk
 from ..errors import AnalysisError
-from ..statistics import Floats
 from .survivals import Survivals
 
 ERROR = 0.01
@@ -270,7 +270,7 @@ def fewest_steps(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) -> Fl
         walks: of all rules along each text.
         sampled: which rules' walks have luck of their own.
     """
-    exact = np.flatnonzero(~np.array(sampled))
+    exact = [rule for rule, luck in enumerate(sampled) if not luck]
     whole, steps = np.zeros((len(exact), len(exact))), np.zeros((len(exact), 1))
     for row in walks:
         reached = np.array([row[rule].reached for rule in exact])

@@ -18,14 +18,13 @@ from typing import Any
 import numpy as np
 
 from otm import Processing
-from otm._arrays import inverse_cdf
+from otm._arrays import Floats, inverse_cdf
 from otm.sequence import LanguageModel
 from otm.statistics import Estimate, ratio_of_means
 
 from ..advise.laws import SurvivorLaw, single_survivors
 from ..advise.walk import along_all_lengths
 from ..errors import AnalysisError
-from ..statistics import Floats
 from .answer import LEAST_TEXTS, RulesRead
 from .rules import Passage, chain_walk, likeliest
 from .survivals import Survivals

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from otm import Processing
+from otm._arrays import Floats
 from otm.sequence import RefinedScores, Sampled
 from otm.sequence.decoder import evaluate
 
@@ -31,7 +32,6 @@ from ..models.causal import CausalModel
 from ..models.from_logits import Limited
 from ..models.processing import Setting
 from ..models.translated import SharedTokens
-from ..statistics import Floats
 from ..steps.gains import ends_of, refined_scores
 from .strings import along_strings
 
@@ -113,7 +113,7 @@ class Reader:
 
     def __init__(
         self,
-        draft: CausalModel,
+        draft: CausalModel | SharedTokens,
         target: CausalModel,
         *,
         setting: Setting,

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.statistics import Estimate, t_quantile
 
 from ..advise.walk import Walk
-from ..statistics import CONFIDENCE, Floats, clustered_covariance
+from ..statistics import CONFIDENCE, clustered_covariance
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
+from otm._arrays import Floats
 from otm.statistics import Estimate, t_quantile
 from otm.trees import (
     OptimalTree,
@@ -36,7 +37,6 @@ from otm.trees import (
 from otm.verbs import run as draw
 from otm.verifiers import VERIFIERS
 
-from ..statistics import Floats
 from .manifest import class_of
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)

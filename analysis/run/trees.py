@@ -15,17 +15,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from otm import tabular
+from otm._arrays import Floats
 from otm.statistics import ratio_of_means
 
 from ..files import TREES, json_values, write_json
 from ..models.processing import setting_text
-from ..statistics import (
-    CONFIDENCE,
-    MOST_CLUSTERS,
-    ClusterSums,
-    Floats,
-    clustered_covariance,
-)
+from ..statistics import CONFIDENCE, MOST_CLUSTERS, ClusterSums, clustered_covariance
 from .manifest import Manifest, table_column
 from .ranks import TreeRow, acceptance_by_rank, by_rank, tree_rows
 from .shards import SAMPLING, column_of_today, shard_files

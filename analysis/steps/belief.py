@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from otm._arrays import Floats
 from otm.sequence import LanguageModel, SharedNoise, fit_scale
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts
 from otm.sequence.shared_noise import perturbed
 
-from ..statistics import Floats
 from .contexts import read_anew
 
 _CANDIDATES = 64

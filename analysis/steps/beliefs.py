@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import scipy
 
+from otm._arrays import Floats
 from otm.sequence import LanguageModel, Memoised, SharedNoise
 from otm.sequence.best_first import grown_best_first
 from otm.sequence.models import Context
 from otm.sequence.noise_tree import noise_texts, tokens_held
 from otm.sequence.shared_noise import perturbed
 
-from ..statistics import Floats
 from .belief import Seen, fitted_scale, likeliest_places, seen_along
 from .contexts import check_contexts, entropy, read_anew
 from .nodes import DEPTH, NOISE_TREE

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm._progress import counted
 from otm.sequence import LanguageModel, SharedNoise
 from otm.sequence.models import Context, next_distributions
@@ -15,7 +16,6 @@ from otm.trees import entropy_bits
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
-from ..statistics import Floats
 
 LEAST_CONTEXTS = 6
 THIRDS = ("low", "middle", "high")

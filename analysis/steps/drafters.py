@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.pmf import check_real
 from otm.sequence import LanguageModel
 from otm.sequence.models import DerivedModel
-
-from ..statistics import Floats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

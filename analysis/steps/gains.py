@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 import numpy as np
 
 import otm
+from otm._arrays import Floats
 from otm.sequence import (
     BlockKSeq,
     LanguageModel,
@@ -27,8 +28,6 @@ from otm.sequence.level_cuts import conjugate
 from otm.sequence.models import Context
 from otm.sequence.refined_scores import ScoredPaths
 from otm.trees import TreeShape
-
-from ..statistics import Floats
 
 BOUND = "at most, by level cuts"
 REFINED = "refined scores"

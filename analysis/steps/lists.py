@@ -14,13 +14,13 @@ import numpy as np
 import scipy
 
 import otm
+from otm._arrays import Floats
 from otm.sequence import LanguageModel, SharedNoise, fit_scale
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.shared_noise import perturbed
 from otm.table import table_columns
 from otm.tabular import columns
 
-from ..statistics import Floats
 from .belief import likeliest_entries
 from .contexts import check_contexts, entropy, read_anew
 from .rows import against

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.sequence import (
     LanguageModel,
     LikeliestTree,
@@ -27,7 +28,6 @@ from otm.sequence.models import Context, next_distribution, next_distributions
 from otm.sequence.noise_tree import tokens_by_noise
 
 from ..errors import AnalysisError
-from ..statistics import Floats
 from .belief import fitted_scale, seen_along
 from .contexts import check_contexts, entropy, read_anew
 from .gains import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from otm._arrays import Floats
 from otm.statistics import ratio_of_means
-
-from ..statistics import Floats
 
 Ends = tuple[float, float, float]
 """A mean with the ends of its interval."""

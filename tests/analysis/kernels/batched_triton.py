@@ -146,5 +146,5 @@ def loaded() -> Any:
     module = importlib.util.module_from_spec(spec)
     with mock.patch.dict(sys.modules, _modules()):
         spec.loader.exec_module(module)
-    module._BLOCK, module._CHUNK = 4, 8
+    vars(module).update(_BLOCK=4, _CHUNK=8)
     return module
