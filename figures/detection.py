@@ -82,11 +82,9 @@ def message(data: dict[str, Any]) -> str:
     """Return what the picture shows."""
     spans = []
     for panel in data["panels"]:
-        tokens = [row["tokens"][0] for row in panel["rows"]]
+        tokens = [sum(row["tokens"]) / 2 for row in panel["rows"]]
         spans.append(f"{min(tokens):.0f} to {max(tokens):.0f} tokens ({panel['name']})")
-    return "At one acceptance, half of what is rejected won back, a detector is sure after " + (
-        ", ".join(spans)
-    )
+    return "Lossy rules at one acceptance are detected after " + ", ".join(spans)
 
 
 def draw(data: dict[str, Any]) -> Figure:

@@ -264,6 +264,7 @@ class SizedTree(Decoder):
 
     def __post_init__(self) -> None:
         settle_counts(self, size=1, length=1)
+        super().__post_init__()
 
     @property
     def num_nodes(self) -> int:

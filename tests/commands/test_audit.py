@@ -444,14 +444,14 @@ def test_results_for_machines(tmp_path: Path) -> None:
 
 def test_what_the_parser_names_is_what_the_library_has() -> None:
     """It is written down twice, so that --help answers without the library."""
-    from otm.audit import standard_problems, templates, tree_audit
+    from otm.audit import standard_problems, templates, trees
     from otm.commands import audit, audit_run
     from otm.drafts import LAWS
     from otm.logits import ORDERS
 
     assert sorted(audit_run.law_name(law) for law in LAWS) == list(audit.LAWS)
     assert sorted(ORDERS) == list(audit.ORDERS)
-    assert tree_audit.SIBLINGS == audit.SIBLINGS
+    assert trees.SIBLINGS == audit.SIBLINGS
     assert templates.TEMPLATES == audit.TEMPLATES
     known = standard_problems.SECONDS, standard_problems.SHRINKING
     assert known == (audit.SECONDS, audit.SHRINKING)

@@ -268,6 +268,7 @@ SAID: dict[str, dict[str, list[str]]] = {
         "60": [
             "otm/sequence/randomness.py: more than {} seconds",
             "otm/sequence/exact_laws.py: more than {} seconds",
+            "otm/sequence/jacobi.py: more than {} seconds",
             "otm/sequence/best_step_lp.py: {} seconds of drafted trees",
         ],
     },

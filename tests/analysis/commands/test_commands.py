@@ -151,8 +151,9 @@ def test_help_on_a_full_disk_is_a_message() -> None:
             check=False,
         )
     assert ended.returncode == 2
-    assert ended.stderr.decode().startswith("error: The output cannot be written")
-    assert "Traceback" not in ended.stderr.decode()
+    *clock, message = ended.stderr.decode().splitlines()
+    assert message.startswith("error: The output cannot be written")
+    assert all(line.endswith("loading") for line in clock)  # of a slow machine
 
 
 def test_an_interrupt_while_modules_are_loaded_is_no_traceback(tmp_path: Path) -> None:

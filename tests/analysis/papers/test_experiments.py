@@ -15,7 +15,7 @@ from analysis.advise.walk import along_tree, tree_gains
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.papers import experiments, text_laws
-from analysis.papers.experiments import Tally, rank_acceptance, relative_row, run_experiment
+from analysis.papers.experiments import PromptSums, rank_acceptance, relative_row, run_experiment
 from otm.trees import TreeShape
 
 
@@ -36,7 +36,7 @@ def test_acceptance_by_rank_is_found_again_where_the_0th_order_holds() -> None:
 
 def test_a_decoder_on_few_texts_borrows_the_others() -> None:
     rng = np.random.default_rng(2)
-    one, same, everything = Tally(), Tally(), Tally()
+    one, same, everything = PromptSums(), PromptSums(), PromptSums()
     for prompt in range(40):
         first, second = rng.uniform(0.5, 1.5, size=2)
         for tally, values in ((same, [first]), (everything, [first, second]), (one, [1.2 * first])):

@@ -276,7 +276,7 @@ def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished: 
     assert done.returncode == 0, done.stderr
     run = open_run(finished)
     found = aggregate(run)
-    shown = found.lower[found.first_pass.settings.index((1.0, 1.0))]
+    shown = found.lower[found.strata.settings.index((1.0, 1.0))]
     place = {column.name: i for i, column in enumerate(run.schemes)}
     compared = 0
     for name, mean, half in (line.split() for line in done.stdout.splitlines()[1:]):
@@ -768,7 +768,7 @@ def test_logits_of_several_sampled_paths_say_which_they_are_on(
     assert len(plain) > 0
     assert (plain.maximal_iid_k1_lower <= plain.maximal_iid_k1 + 1e-5).all()
     assert (plain.maximal_iid_k1_upper >= plain.maximal_iid_k1 - 1e-5).all()
-    assert aggregate(open_run(tmp_path / "again")).first_pass.settings == (
+    assert aggregate(open_run(tmp_path / "again")).strata.settings == (
         (1.0, 1.0, 0.7, 1.0, 1.0),
         (1.0, 1.0, 1.0, 1.0, 1.0),
     )

@@ -91,7 +91,7 @@ BY_HAND = {
     ),
     # Against (1/5, 3/10, 1/2) drafts 0 and 1 pass, and 2 with 9/10; the rest is all 1.
     "draft law in another order": distance((F(1, 2), F(32, 100), F(18, 100)), Q),
-    # Draft 0 alone is rejected, .4 of all, and leaves (0, 3/8, 5/8): see test_tree_audit.
+    # Draft 0 alone is rejected, .4 of all, and leaves (0, 3/8, 5/8): see tests/audit/test_trees.py.
     "no renormalisation": F(2, 5) * (F(3, 10) / 2 + F(1, 2) * F(3, 20)),
     "youngest first": youngest_first(),
     "duplicates skipped": F(2, 5) / 2 * (F(3, 8) - F(3, 20)),
