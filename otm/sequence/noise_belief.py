@@ -71,7 +71,7 @@ class NoiseBelief:
 
 
 def fit_belief(
-    draft: ArrayLike, noise: ArrayLike, depths: ArrayLike, tokens: ArrayLike
+    mass: ArrayLike, noise: ArrayLike, depths: ArrayLike, tokens: ArrayLike
 ) -> NoiseBelief:
     """Estimate a drafter's belief by maximum likelihood from what the target drew.
 
@@ -79,7 +79,7 @@ def fit_belief(
     the token drawn among them.
 
     Args:
-        draft: `(n, V)` p at n positions.
+        mass: `(n, V)` p, the draft's, at n positions.
         noise: `(n, V)` g there.
         depths: `(n,)`, how many tokens after a step's context each was.
         tokens: `(n,)`, what the target drew there. Where the drafter gave it no mass the row is
@@ -103,7 +103,7 @@ def fit_belief(
     >>> round(float(found(0, p[0], g[0])[1]), 5)
     0.75
     """
-    p, g = host_pmf(draft, name="draft"), plain_reals(noise, "noise").astype(np.float64)
+    p, g = host_pmf(mass, name="mass"), plain_reals(noise, "noise").astype(np.float64)
     depth, token = plain_integers(depths, "depths"), plain_integers(tokens, "tokens")
     if p.ndim != 2 or g.shape != p.shape or not depth.shape == token.shape == p.shape[:1]:
         raise ShapeMismatch(

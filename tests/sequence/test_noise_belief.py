@@ -106,18 +106,18 @@ def test_a_text_is_that_of_seed_and_target_whatever_is_believed() -> None:
 @pytest.mark.parametrize(
     ("changed", "error"),
     [
-        ({"draft": [[0.5, 0.6]]}, InvalidDistribution),
+        ({"mass": [[0.5, 0.6]]}, InvalidDistribution),
         ({"noise": [[0.0, math.nan]]}, InvalidParameter),
         ({"noise": [[0.0, math.inf]]}, InvalidParameter),
         ({"noise": [[0.0]]}, ShapeMismatch),
         ({"depths": [0, 1]}, ShapeMismatch),
         ({"tokens": [2]}, InvalidParameter),
         ({"tokens": [-1]}, InvalidParameter),
-        ({"draft": [[1.0, 0.0]]}, InvalidParameter),
+        ({"mass": [[1.0, 0.0]]}, InvalidParameter),
     ],
 )
 def test_bad_input(changed: dict[str, object], error: type[Exception]) -> None:
-    given = {"draft": [[0.5, 0.5]], "noise": [[0.0, 1.0]], "depths": [0], "tokens": [1]}
+    given = {"mass": [[0.5, 0.5]], "noise": [[0.0, 1.0]], "depths": [0], "tokens": [1]}
     assert fit_belief(**given).noisy[0] > 1.0
     with pytest.raises(error):
         fit_belief(**given | changed)
