@@ -41,12 +41,8 @@ from tests.contracts.alarms import alarms, power
 TEXTS = 1_000
 SHAPE = TreeShape([0, 0, 1, 1, 2])
 DECODERS: list[Decoder] = [
-    SpeculativeSampling(2),
     DraftSelection(3, 2),
-    DraftSelection(2, 2, otm.RecursiveRejection()),
-    PrefixTree((2, 2)),
     TreeVerification(SHAPE, otm.IID(1), otm.Optimal()),
-    TreeVerification(SHAPE, otm.Greedy(1), otm.GreedyOptimal()),
     Gsd(SHAPE),
     Ersd(SHAPE),
     BlockVerification(2),
@@ -57,6 +53,12 @@ DECODERS: list[Decoder] = [
     SampledTree(5, 2),
     StochasticBeam(3, 2),
     Staged(BlockVerification(1), MarkovModel(np.full((15, 15), 1 / 15)), 2),
+]
+ALIKE: list[Decoder] = [  # other shapes and verifiers of what goes vertex by vertex
+    SpeculativeSampling(2),
+    DraftSelection(2, 2, otm.RecursiveRejection()),
+    PrefixTree((2, 2)),
+    TreeVerification(SHAPE, otm.Greedy(1), otm.GreedyOptimal()),
 ]
 
 
@@ -75,7 +77,11 @@ def models() -> tuple[MarkovModel, MarkovModel]:
     return chain(otm.normalise(record["draft"])), chain(otm.normalise(record["target"]))
 
 
-@pytest.mark.parametrize("decoder", DECODERS, ids=lambda d: type(d).__name__)
+@pytest.mark.parametrize(
+    "decoder",
+    [*DECODERS, *(pytest.param(one, marks=pytest.mark.long) for one in ALIKE)],
+    ids=lambda d: type(d).__name__,
+)
 def test_decoded_text_has_the_target_s_law(
     decoder: Decoder, models: tuple[MarkovModel, MarkovModel]
 ) -> None:
