@@ -188,7 +188,7 @@ def page(text: str) -> str:
 def _contexts(title: str, found: list[Record]) -> str:
     """Return a sentence on the contexts of some tables."""
     first = quality.tables(found)[0]
-    return f"{title.capitalize()}, {first['contexts']} of them, {first['entropy']:.2f} nats:"
+    return f"{title.capitalize()}, {first['contexts']} contexts, {first['entropy']:.2f} nats:"
 
 
 def _titled(found: tuple[float, Record]) -> str:
