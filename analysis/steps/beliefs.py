@@ -1,4 +1,4 @@
-"""Trees on shared noise by what their drafter believes: other scales, one by level, features.
+"""Trees on shared noise by what their drafter believes: other scales, and one by level.
 
 Beliefs are fitted on every second context and judged on the others, against the fitted scale.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from otm._arrays import Floats
-from otm.sequence import LanguageModel, Memoised, NoiseBelief, NoiseTree, SharedNoise, fit_belief
+from otm.sequence import LanguageModel, Memoised, NoiseTree, SharedNoise
 from otm.sequence.models import Context
 from otm.sequence.noise_tree import tokens_by_noise
 
@@ -20,7 +20,6 @@ from .nodes import DEPTH, NOISE_TREE
 from .rows import Chosen, NodeRow, NodeTable, rows_within
 
 BY_LEVEL = "one scale by level"
-FEATURES = "log p, noise, depth and entropy"
 FACTORS = (0.25, 0.5, 0.7, 1.4, 2.0, 4.0)
 """Times the fitted scale."""
 
@@ -77,16 +76,12 @@ def compare_beliefs(
     return NodeTable(len(contexts), noises, overlap, nats, scales, tuple(table))
 
 
-def _beliefs(
-    seen: Sequence[Seen],
-) -> dict[str, float | NoiseBelief | tuple[float | NoiseBelief, ...]]:
+def _beliefs(seen: Sequence[Seen]) -> dict[str, float | tuple[float, ...]]:
     """Return the beliefs that something seen teaches, by name."""
     scale = fitted_scale(seen)
     by_level = (fitted_scale(one for one in seen if one.level == level) for level in range(DEPTH))
-    columns = zip(*((one.mass, one.noise, one.level, one.token) for one in seen), strict=True)
     return {
         NOISE_TREE: scale,
         BY_LEVEL: tuple(by_level),
-        FEATURES: fit_belief(*map(np.array, columns)),
         **{f"{factor:g} times the scale": factor * scale for factor in FACTORS},
     }

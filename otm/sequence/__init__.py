@@ -56,7 +56,6 @@ from otm.sequence.models import (
     markov_pair,
     sequence_law,
 )
-from otm.sequence.noise_belief import NoiseBelief, fit_belief
 from otm.sequence.noise_tree import NoiseTree, belief_rows, fit_scale, noise_tokens
 from otm.sequence.randomness import Enumerated, Randomness, Sampled, outcomes
 from otm.sequence.ranking import (
@@ -140,7 +139,6 @@ __all__ = [
     "MarkovModel",
     "MatchingDecoder",
     "Memoised",
-    "NoiseBelief",
     "NoiseTree",
     "PredictableTree",
     "PrefixTree",
@@ -171,7 +169,6 @@ __all__ = [
     "divergence_by_position",
     "expected_calls",
     "expected_step",
-    "fit_belief",
     "fit_scale",
     "generate",
     "generated_law",

@@ -38,7 +38,6 @@ from otm.sequence.decoder import (
 )
 from otm.sequence.matching import MatchingDecoder
 from otm.sequence.models import Context, LanguageModel, next_distributions
-from otm.sequence.noise_belief import NoiseBelief
 from otm.sequence.randomness import Randomness
 from otm.sequence.shared_noise import NoiseRow, SharedNoise, perturbed
 from otm.statistics import Estimate, ratio_of_means
@@ -59,8 +58,7 @@ class NoiseTree(SizedTree, MatchingDecoder):
         size: N ≥ 1 drafted tokens; fewer where fewer have mass.
         length: L ≥ 1 levels at most.
         scale: s > 0, how far the target's logits are from the draft's, from
-            `otm.sequence.fit_scale`; or one for each of the first levels, the last for all others;
-            or what else is believed, from `otm.sequence.fit_belief`.
+            `otm.sequence.fit_scale`; or one for each of the first levels, the last for all others.
         cells: how many equally likely cells of the noise the drafter tells apart; None for all of
             it. With few cells `otm.sequence.step_law` enumerates.
 
@@ -88,17 +86,14 @@ class NoiseTree(SizedTree, MatchingDecoder):
     title = "tree on shared noise"
     carries_noise = True  # whether a path is drafted depends on the noise of deeper levels too
 
-    scale: float | NoiseBelief | tuple[float | NoiseBelief, ...] = 1.0
+    scale: float | tuple[float, ...] = 1.0
     cells: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         given = self.scale if isinstance(self.scale, tuple | list) else (self.scale,)
         scales = tuple(
-            one
-            if isinstance(one, NoiseBelief)
-            else check_real(one, name="scale", low=0.0, high=1e300, open_low=True)
-            for one in given
+            check_real(one, name="scale", low=0.0, high=1e300, open_low=True) for one in given
         )
         if not scales:
             raise InvalidParameter(
@@ -130,8 +125,6 @@ class NoiseTree(SizedTree, MatchingDecoder):
         def belief(place: int, context: Context, mass: Floats) -> Floats:
             level = len(context) - len(contexts[place])
             scale, seen = scales[min(level, len(scales) - 1)], rows[place][level].seen
-            if isinstance(scale, NoiseBelief):
-                return scale(level, mass, seen)
             return np.asarray(scipy.special.softmax(perturbed(mass, seen) / scale))
 
         return grown_best_first(model, contexts, size=self.size, depth=self.depth, belief=belief)

@@ -140,7 +140,7 @@ class SharedNoise:
         return int(np.argmax(perturbed(row, self.row(position, len(row)))))
 
 
-def perturbed(mass: Floats, noise: Floats | float) -> Floats:
+def perturbed(mass: Floats, noise: Floats) -> Floats:
     """Return log mass + noise, −∞ where there is no mass; `(..., V)`."""
     with quiet():
         return np.where(mass > 0, np.log(mass) + noise, -np.inf)

@@ -557,8 +557,6 @@ CALLS: list[Call] = [
     (sequence.divergence_by_position, {"law": JOINT, "target": JOINT}),
     (sequence.belief_rows, {"tree": DRAFTED, "one": DRAFTED.step_along([1], 0)}),
     (sequence.fit_scale, {"rows": [P, Q], "tokens": [0, 1], "confidence": 0.9}),
-    (sequence.NoiseBelief, {"noisy": [1.0, 0.0, 0.0], "plain": [0.0, 0.0, 0.0]}),
-    (sequence.fit_belief, {"mass": [P, Q], "noise": [P, Q], "depths": [0, 1], "tokens": [0, 1]}),
     (sequence.Jacobi, {"window": 2, "coupling": "maximal"}),
     (
         sequence.jacobi_generate,

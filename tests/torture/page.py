@@ -181,10 +181,6 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.fit_scale": (
         "scores vanish, and coverage is simulated (tests/sequence/test_noise_tree.py)"
     ),
-    "otm.sequence.NoiseBelief": "what a drafter believes; no text depends on it",
-    "otm.sequence.fit_belief": (
-        "no other weights are likelier (tests/sequence/test_noise_belief.py)"
-    ),
     "otm.sequence.MarkovModel": "a model, read from a table",
     "otm.sequence.Memoised": "a model",
     "otm.sequence.PredictableTree": "abstract",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.steps.beliefs import BY_LEVEL, FEATURES, compare_beliefs
+from analysis.steps.beliefs import BY_LEVEL, compare_beliefs
 from analysis.steps.nodes import NOISE_TREE
 from otm.sequence import markov_pair
 
@@ -22,6 +22,6 @@ def test_rows_are_against_the_fitted_scale() -> None:
     )
     rows = {(row.name, row.nodes): row for row in found.rows}
     assert rows[NOISE_TREE, 4].less == 0.0
-    for name in (BY_LEVEL, FEATURES, "0.25 times the scale"):
+    for name in (BY_LEVEL, "0.25 times the scale"):
         assert rows[name, 2].mean <= rows[name, 4].mean  # one tree within the other
         assert rows[name, 4].less == pytest.approx(rows[NOISE_TREE, 4].mean - rows[name, 4].mean)
