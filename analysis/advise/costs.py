@@ -131,13 +131,20 @@ class Clock:
         pieces = self.pieces[decoder]
         return Work(pieces.calls / pieces.steps, pieces.contexts / pieces.steps, decoder.num_nodes)
 
+    def shares(self, decoder: Decoder, piece: str) -> Floats:
+        """Return a piece of a step over plain decoding's time, by rounds: without the last one, if
+        time was over between the two.
+        """
+        plain = np.asarray(self.plain[decoder])
+        return np.asarray(getattr(self.pieces[decoder], piece)[: len(plain)] / plain)
+
     def ratio(self, decoder: Decoder) -> tuple[float, float, int]:
         """Return a step's time over plain decoding's, its log's standard error, and the rounds.
 
         The median over rounds, which a round that was interrupted does not move; of one round
         nobody knows how sure it is.
         """
-        ratios = np.log(self.pieces[decoder].totals / np.asarray(self.plain[decoder]))
+        ratios = np.log(self.shares(decoder, "totals"))
         spread = 1.4826 * float(np.median(np.abs(ratios - np.median(ratios))))
         if len(ratios) < 2:
             spread = float("nan")
@@ -223,7 +230,7 @@ class StepModel:
 
 def _typical(clock: Clock, decoder: Decoder, piece: str) -> float:
     """Return a piece of a step, measured as a share of plain decoding beside it."""
-    shares = np.asarray(getattr(clock.pieces[decoder], piece)) / np.asarray(clock.plain[decoder])
+    shares = clock.shares(decoder, piece)
     return float(np.median(shares)) * clock.plain_seconds
 
 

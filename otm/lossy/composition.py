@@ -45,6 +45,7 @@ class Composed(Certified):
             the chance to accuse the target, which the next two correct outward.
         shift: the logarithm of a level is off by at most this.
         error: levels and powers are off by at most this besides.
+        sure: the chance that the output writes what the target never does.
     """
 
     tokens: int
@@ -52,6 +53,7 @@ class Composed(Certified):
     powers: Floats
     shift: float
     error: float
+    sure: float
 
     def power(self, level: ArrayLike) -> tuple[Floats, Floats]:
         """Return bounds of the power of the best test between the two laws.
@@ -78,7 +80,8 @@ class Composed(Certified):
         for end in (asked.min(initial=1.0), asked.max(initial=0.0)):
             check_real(end, name="level", low=0.0, high=1.0)
         least, most = (
-            np.interp(asked * math.exp(slip) + loss, self.levels, self.powers) + loss
+            np.interp(asked * math.exp(slip) + loss, self.levels, self.powers, left=self.sure)
+            + loss
             for slip, loss in ((-self.shift, -self.error), (self.shift, self.error))
         )
         return np.maximum(least, asked), np.clip(most, asked, 1.0)
@@ -106,7 +109,7 @@ def composed(*, target: object, output: object, tokens: int) -> Composed:
     Cost: O(V) per context, then some Fourier transforms for each doubling of T, of 2^16 to 2^20
         numbers as needed; about 0.2 s at T = 10^4.
     Accuracy: certified; the bounds of the total variation are 0.005 apart at most, unless log
-        ratios are of so different sizes that 2^19 cells are too few.
+        ratios are of so different sizes, or tokens so many, that 2^19 cells are too few.
     Reference: docs/theory.md, "Composition"; Gopi, Lee & Wutschitz 2021.
 
     >>> found = composed(target=[0.5, 0.5], output=[0.75, 0.25], tokens=2)
@@ -127,10 +130,11 @@ def tokens_to_detect(
 
     Args:
         target, output: as for `composed`.
-        power, level: chances in (0, 1).
+        power, level: chances in (0, 1].
 
     Returns:
-        (lower, upper): T is neither less nor more; infinite where 10^7 tokens are too few.
+        (lower, upper): T is neither less nor more; infinite where 10^7 tokens are too few, or a
+        chance is nearer to 0 or 1 than the errors of the composition (`Composed.error`).
 
     Raises:
         As `composed`; InvalidParameter if a chance is out of range.
@@ -237,12 +241,14 @@ class _Pair:
     Attributes:
         mass, ratio: probabilities and values `(n,)`, where both laws have mass.
         proof: probability of a token that the target never writes, or as good as never.
+        sure: probability of a token that the target never writes.
         growth: bounds of log E exp(θ ratio) at the tilts, first −θ, then θ, `(2, ...)`.
     """
 
     mass: Floats
     ratio: Floats
     proof: float
+    sure: float
     growth: Floats
 
     @classmethod
@@ -259,7 +265,8 @@ class _Pair:
         share = law[law > 0] / q[..., 0].size
         near = abs(ratio) <= _FAR
         proof = float(share[ratio > _FAR].sum())
-        pair = cls(share[near], ratio[near], proof, np.empty(0))
+        sure = float(share[np.isinf(ratio)].sum())
+        pair = cls(share[near], ratio[near], proof, sure, np.empty(0))
         # Rounding that keeps the mean spreads, and what is spread has the larger exponential mean.
         coarse = pair.gridded(_CELLS[0])
         values = coarse.step * (coarse.first + np.arange(len(coarse.mass)))
@@ -302,7 +309,10 @@ class _Pair:
                 found, one = found.coarser(), one.coarser()
         values = found.step * np.arange(found.first, found.first + len(found.mass))[::-1]
         mass = found.mass[::-1]
-        proof = -math.expm1(tokens * math.log1p(-min(self.proof, 1.0 - UNIT_ROUNDOFF)))
+        proof, sure = (
+            -math.expm1(tokens * math.log1p(-min(one, 1.0 - UNIT_ROUNDOFF)))
+            for one in (self.proof, self.sure)
+        )
         levels = np.append(0.0, np.cumsum(mass * np.exp(np.minimum(-values, 700.0))))
         powers = np.append(proof, proof + np.cumsum(mass))
         rounded = (
@@ -316,7 +326,7 @@ class _Pair:
             for way in (-1.0, 1.0)
         )
         bounds = (max(lower, 0.0), min(upper, 1.0))
-        return Composed(*bounds, tokens, levels, powers, shift, error)
+        return Composed(*bounds, tokens, levels, powers, shift, error, sure)
 
 
 def _growth(mass: Floats, exponents: Floats) -> float:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 
 from otm._arrays import Floats
+from otm._time import Pace
 from otm.drafts.iid import IID
 from otm.errors import Unsupported
 from otm.pmf import RNGLike, check_choice, check_count, check_instance
@@ -230,7 +231,7 @@ def jacobi_law(
     check_instance(scheme, Jacobi, name="scheme")
     check_model(model, name="target")
     wanted = check_count(length, name="length")
-    require_affordable_law(model.num_tokens, wanted)
+    require_affordable_law(model.num_tokens, max(wanted, scheme.window))
     begin, judge = len(check_context(context)), Memoised(model)
     memory: dict[object, Any] = {}
     law, steps = np.zeros((model.num_tokens,) * wanted), 0.0
@@ -239,9 +240,14 @@ def jacobi_law(
         1.0,
         {},
     )
+    pace = Pace("An enumeration of passes", "Take a smaller window, vocabulary or length.")
+    passes = 0
     while states:
         going: _States = {}
+        done = 0.0
         for state, mass in states.values():
+            done += mass
+            pace.check(max((passes + done) / (wanted + 1), 1e-300))  # a pass adds a token at least
             text = state.context[begin : begin + wanted]
             if len(text) == wanted:
                 law[text] += mass
@@ -252,7 +258,7 @@ def jacobi_law(
                 return scheme.step(state, model=judge, randomness=randomness)[1]
 
             _merged(outcomes(follow, memory=memory), mass, going)
-        states = going
+        states, passes = going, passes + 1
     return JacobiLaw(law, steps)
 
 

@@ -115,3 +115,16 @@ def test_a_lossless_rule_is_never_told() -> None:
     problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=otm.IID(1))
     law = otm.lossy.output_law(otm.Maximal(), problem)
     assert composed(target=problem.target, output=law, tokens=10**5).upper < 1e-5
+
+
+def test_what_the_target_hardly_ever_writes_costs_it_a_level() -> None:
+    """Masses of 1e-20 are no zeros: at level 0 nothing accuses by them, at 1e-21 a tenth does."""
+    found = otm.lossy.composed(target=[1.0, 1e-20], output=[0.9, 0.1], tokens=1)
+    for level, exact in ((0.0, 0.0), (1e-21, 0.01), (1e-20, 0.1), (0.5, 0.55)):
+        least, most = found.power(level)
+        assert least - 1e-12 <= exact <= most + 1e-12
+    never = otm.lossy.composed(target=[1.0, 0.0], output=[0.9, 0.1], tokens=2)
+    least, most = never.power(0.0)
+    assert least <= 0.19 <= most and least > 0.19 - 1e-9  # 1 − .9²
+    few, many = otm.lossy.tokens_to_detect(target=[1.0, 1e-20], output=[0.9, 0.1], level=1e-300)
+    assert few <= 215 and many > 215

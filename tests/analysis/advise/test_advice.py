@@ -16,7 +16,7 @@ import pytest
 
 from analysis.advise import advice as advice_module, clocked, end_to_end, speedups
 from analysis.advise.advice import Advice, AdviceSettings, Row, advise
-from analysis.advise.costs import StepModel
+from analysis.advise.costs import Clock, Pieces, StepModel
 from analysis.advise.engine_settings import chain_settings, engine_chain
 from analysis.advise.families import (
     FAMILIES,
@@ -576,3 +576,13 @@ def test_chats_are_written_in_the_template(tmp_path: Path) -> None:
     pair.tokenizer.chat_template = "{{ raise_exception('no users here') }}"
     with pytest.raises(AnalysisError, match="no users here"):
         pair.encode_chat("Return the")
+
+
+def test_a_step_whose_round_was_cut_short_is_not_compared() -> None:
+    """Time was over before the plain decoding after it: of two steps one has plain times beside."""
+    chain = SpeculativeSampling(1)
+    clock = Clock(None, None, [], None, np.random.default_rng(0))  # type: ignore[arg-type]
+    clock.pieces[chain] = Pieces(draft=[1.0, 9.0], target=[2.0, 9.0], rest=[0.0, 9.0])
+    clock.plain[chain] = [2.0]
+    found, error, rounds = clock.ratio(chain)
+    assert found == pytest.approx(1.5) and np.isnan(error) and rounds == 1
