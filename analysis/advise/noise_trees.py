@@ -8,6 +8,7 @@ Given noise and text a tree is certain, and so is what it holds.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,11 +16,11 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Floats
-from otm.sequence import LanguageModel, fit_scale
+from otm.sequence import LanguageModel
 from otm.sequence.models import Context
 from otm.sequence.shared_noise import perturbed
 
-from ..steps.belief import likeliest_entries
+from ..steps.belief import Seen, fitted_scale
 from .likeliest_trees import MatchLaw, match_law
 from .sampled_texts import SampledText
 
@@ -39,14 +40,14 @@ def noise_scale(texts: Sequence[SampledText], noises: Sequence[Floats]) -> float
     """Return the scale of noise trees by what the target writes in some texts, 1 if that says
     nothing.
     """
-    rows, chosen = list[Floats](), list[int]()
-    for text, noise in zip(texts, noises, strict=True):
-        for mass, gumbel, token in zip(text.draft, noise, text.tokens.tolist(), strict=True):
-            if mass[token] > 0.0 and len(rows) < _MOST_ROWS:
-                kept, place = likeliest_entries(perturbed(mass, gumbel), token)
-                rows.append(kept)
-                chosen.append(place)
-    return float(fit_scale(rows, chosen).value) if rows else 1.0
+    seen = (
+        Seen(level, perturbed(mass, noise[level]), token)
+        for text, noise in zip(texts, noises, strict=True)
+        for level, (mass, token) in enumerate(zip(text.draft, text.tokens.tolist(), strict=True))
+        if mass[token] > 0.0
+    )
+    some = list(itertools.islice(seen, _MOST_ROWS))
+    return fitted_scale(some) if some else 1.0
 
 
 def noise_law(

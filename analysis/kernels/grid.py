@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import torch
 
+from otm._arrays import unit_quadrature
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
 
@@ -73,7 +74,7 @@ class ScoreGrid:
         half = np.linspace(0.0, 1.0, cells // 2 + 1)
         score = np.unique(np.concatenate([half, half ** (1.0 / max(num_drafts - 1, 1))]))
         width = np.diff(score)
-        nodes, weights = np.polynomial.legendre.leggauss((num_drafts + 1) // 2)
+        places, weights = unit_quadrature((num_drafts + 1) // 2)
         shift = _MANTISSA - (per_octave.bit_length() - 1)
         first = int(np.float32(2.0**-octaves).view(np.int32)) >> shift
         keys = first + np.arange(2 * octaves * per_octave + 1, dtype=np.int32)
@@ -81,8 +82,8 @@ class ScoreGrid:
         made = (
             width,
             np.diff(score**num_drafts) / width,
-            (nodes + 1.0) / 2.0,
-            weights / 2.0,
+            places,
+            weights,
             np.concatenate([[0.0], ends, ends[-1:]]),
         )
         mass, gain, at, share, edges = (

@@ -1,16 +1,11 @@
-"""What a drafter that knows the noise believes: the scale of noise trees, and richer beliefs.
-
-Rows are what the drafter saw where the target wrote by itself, with the token that it drew there: a
-multinomial logit, whose likelihood is concave in the coefficients.
-"""
+"""The scale of trees on shared noise, by what their drafter saw where the target wrote."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otm._arrays import Floats
 from otm.sequence import LanguageModel, SharedNoise, fit_scale
@@ -24,20 +19,17 @@ _CANDIDATES = 64
 """Largest entries of a row that the scale is fitted on; the rest has no part in it."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Seen:
+class Seen(NamedTuple):
     """What a drafter saw of one token that the target drew.
 
     Attributes:
         level: how many tokens after the context.
-        mass: the draft's distribution `(V,)`.
-        noise: g `(V,)`.
+        row: log p + g `(V,)`.
         token: the target's.
     """
 
     level: int
-    mass: Floats
-    noise: Floats
+    row: Floats
     token: int
 
 
@@ -57,27 +49,19 @@ def seen_along(
         for noise, text in zip(noises, texts, strict=True):
             for level, token in enumerate(text):
                 mass = known[*context, *text[:level]]
-                yield Seen(level, mass, noise.row(len(context) + level, len(mass)), token)
+                row = perturbed(mass, noise.row(len(context) + level, len(mass)))
+                yield Seen(level, row, token)
 
 
 def fitted_scale(seen: Iterable[Seen]) -> float:
     """Return the scale of noise trees by what was seen."""
-    rows = [likeliest_entries(perturbed(one.mass, one.noise), one.token) for one in seen]
+    rows = [_likeliest_entries(one.row, one.token) for one in seen]
     return float(fit_scale(*map(list, zip(*rows, strict=True))).value)
 
 
-def likeliest_entries(row: Floats, token: int) -> tuple[Floats, int]:
+def _likeliest_entries(row: Floats, token: int) -> tuple[Floats, int]:
     """Return the largest entries of a row with that of a token, and where it is among them."""
-    kept = likeliest_places(row, token)
-    padded = np.pad(row[kept], (0, _width(row) - len(kept)), constant_values=-np.inf)
+    most = min(_CANDIDATES, len(row) - 1)
+    kept = np.union1d(np.argpartition(-row, most)[:most], token)
+    padded = np.pad(row[kept], (0, most + 1 - len(kept)), constant_values=-np.inf)
     return padded, int(np.searchsorted(kept, token))
-
-
-def likeliest_places(row: Floats, token: int) -> NDArray[np.intp]:
-    """Return where the largest entries of a row and a token are, ascending."""
-    most = _width(row) - 1
-    return np.asarray(np.union1d(np.argpartition(-row, most)[:most], token))
-
-
-def _width(row: Floats) -> int:
-    return min(_CANDIDATES, len(row) - 1) + 1

@@ -15,13 +15,13 @@ import scipy
 
 import otm
 from otm._arrays import Floats
-from otm.sequence import LanguageModel, SharedNoise, fit_scale
+from otm.sequence import LanguageModel, SharedNoise
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.shared_noise import perturbed
 from otm.table import table_columns
 from otm.tabular import columns
 
-from .belief import likeliest_entries
+from .belief import Seen, fitted_scale
 from .contexts import check_contexts, entropy, read_anew
 from .rows import against
 
@@ -175,18 +175,17 @@ def _by_belief(
     as many contexts, at which their mean number of drafts is the one asked for.
     """
     drawn = [
-        [(perturbed(p[i], one.row(at, p.shape[1])), one.choose(q[i], at)) for one in seeds]
+        [Seen(0, perturbed(p[i], one.row(at, p.shape[1])), one.choose(q[i], at)) for one in seeds]
         for i, at in enumerate(lengths)
     ]
     halves = [[each for one in drawn[half::2] for each in one] for half in (0, 1)]
-    kept = [[likeliest_entries(row, token) for row, token in half] for half in halves]
-    scales = tuple(float(fit_scale(*map(list, zip(*half, strict=True))).value) for half in kept)
+    scales = tuple(map(fitted_scale, halves))
     held = [np.empty((len(p), len(seeds))) for _ in numbers]
     for half in (0, 1):
         believed, tokens = [], []
-        for row, token in halves[half]:
-            belief = scipy.special.softmax(row / scales[1 - half])
-            tokens.append(belief[token])
+        for one in halves[half]:
+            belief = scipy.special.softmax(one.row / scales[1 - half])
+            tokens.append(belief[one.token])
             believed.append(-np.sort(-belief)[: _ROOM * max(numbers)])
         falling = -np.sort(-np.concatenate(believed))
         for found, number in zip(held, numbers, strict=True):

@@ -107,3 +107,34 @@ def test_what_is_said_of_lists_is_their_records() -> None:
         f"and {race[2]} at .3, the list of likeliest tokens {likeliest[0]}, {likeliest[1]}" in text
     )
     assert f"four i.i.d. drafts {best[0]}, {best[1]} and {best[2]}" in text
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/index.md"])
+def test_the_first_pages_say_what_the_optimum_is_above_kseq_in_the_mean(path: str) -> None:
+    (table,) = nodes.read("lists", (1.0,))[1.0]["tables"]
+    means = {(row["name"], row["drafts"]): row["mean"] for row in table["rows"]}
+    gains = [
+        f"{100 * (means['best for i.i.d. drafts', k] - means['K-SEQ, i.i.d.', k]):.1f}"
+        for k in (2, 4, 8)
+    ]
+    text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
+    assert (
+        f"In the mean over {table['contexts']} contexts it is {gains[0]}, {gains[1]} and "
+        f"{gains[2]} points with two, four and eight drafts"
+    ) in text
+
+
+def test_the_text_says_what_beliefs_win_and_lose() -> None:
+    (table,) = nodes.read("beliefs", (1.0,))[1.0]["tables"]
+    less = {
+        row[
+            "name"
+        ]: f"{written(abs(row['less']))} ± {written(0.5 * (row['less_high'] - row['less_low']))}"
+        for row in table["rows"]
+        if row["nodes"] == nodes.NODES
+    }
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"{table['contexts']} contexts of the shipped pair at temperature 1, two draws" in text
+    wrong = [less[f"{factor} times the scale"] for factor in ("1.4", "2")]
+    assert f"1.4 times {wrong[0]} at {nodes.NODES} nodes, twice {wrong[1]}" in text
+    assert f"and the features {less['log p, noise, depth and entropy']}" in text
