@@ -13,6 +13,10 @@ A third kind of evidence needs no vocabulary: a lossless verifier's output is am
 probability at most α*, the optimum. Acceptance beyond it proves that the output law is wrong by at
 least the excess, over any number of tokens.
 
+Where the sampler's noise is known, token by token, no statistics are left: the token is the argmax
+of log q + g, and one that is not, by more than rounding, settles it. `tokens_to_mismatch` says when
+it comes.
+
 Proofs: docs/theory.md, "Audits".
 """
 
@@ -27,6 +31,7 @@ from numpy.typing import NDArray
 
 from otm.errors import ShapeMismatch
 from otm.pmf import check_real, host_pmf
+from otm.races import race_match
 from otm.statistics import Estimate
 
 _CONCENTRATIONS = (10.0, 100.0, 1000.0)
@@ -38,6 +43,12 @@ _EXCESSES = tuple(2.0**-j for j in range(1, 11))
 
 _ROUNDING = 1e-9
 _LEAST_PARAMETER = 1e-300
+
+_MOST_TOLERANCE = 700.0
+"""Largest tolerance, in nats, whose exponential is a number."""
+
+_SAME = 1e-12
+"""Probability of a mismatch that may be rounding of the sums."""
 
 _TAIL = 32
 """Most excesses that the limit of a noise is made of."""
@@ -94,6 +105,56 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
     alarm = check_real(false_alarm, name="false_alarm", low=0.0, high=1.0, open_low=True)
     miss = check_real(missed, name="missed", low=0.0, high=1.0, open_low=True)
     return math.ceil(((spread(target) + deviation(alarm) + deviation(miss)) / smallest) ** 2)
+
+
+def tokens_to_mismatch(
+    *, target: NDArray[Any], served: NDArray[Any], missed: float = 1e-3, tolerance: float = 0.0
+) -> float:
+    """Return how many tokens find that a seeded sampler draws from another law than the target.
+
+    Both are the winner of one race: argmax(log q + g) should come out, argmax(log π + g) does, and
+    is off where it is behind the former by more than τ. With c = e^τ that has the probability
+    h = 1 − Σ_y 1/Σ_z max(π(z)/π(y), q(z)/(c q(y))), and n tokens all miss it with (1 − h)^n,
+
+        n = log β / log(1 − h),     h the mean over the contexts.
+
+    Args:
+        target: q after each context, `(..., V)`, what the auditor computes.
+        served: π after the same contexts, `(..., V)`, what the sampler drew from.
+        missed: β in (0, 1], probability at most that all n tokens agree.
+        tolerance: τ in [0, 700], nats by which log-odds may be off for rounding. If they are off by
+            no more, no token is behind by more, and there is never a false alarm.
+
+    Returns:
+        n, rounded up, for contexts drawn independently and evenly from those given; infinite where
+        the two never differ by more than τ.
+
+    Raises:
+        InvalidDistribution: if `target` or `served` is no distribution.
+        ShapeMismatch: if they differ in shape.
+        InvalidParameter: if β or τ is out of its range.
+
+    Cost: O(V log V) for each context. Accuracy: h is off by 1e-12 at most; what is below counts as
+        0.
+    Reference: docs/theory.md, "Known noise" and "Threshold races".
+
+    >>> import numpy as np
+    >>> q, served = np.array([0.5, 0.5]), np.array([0.6, 0.4])  # h = 1 − 1/(1 + 1) − 1/(1.5 + 1)
+    >>> tokens_to_mismatch(target=q, served=served), tokens_to_mismatch(target=q, served=q)
+    (66.0, inf)
+    """
+    tested, drawn = host_pmf(target, name="target"), host_pmf(served, name="served")
+    if tested.shape != drawn.shape:
+        raise ShapeMismatch(
+            "target and served must be laws after the same contexts; their shapes are "
+            f"{tested.shape} and {drawn.shape}. Pass both for every context."
+        )
+    miss = check_real(missed, name="missed", low=0.0, high=1.0, open_low=True)
+    nats = check_real(tolerance, name="tolerance", low=0.0, high=_MOST_TOLERANCE)
+    off = 1.0 - float(np.mean(race_match(tested, drawn, math.exp(nats))))
+    if off <= _SAME:
+        return math.inf
+    return float(math.ceil(math.log(miss) / math.log1p(-off))) if off < 1.0 else 1.0
 
 
 def detectable(mass: NDArray[Any], samples: int, *, false_alarm: float, missed: float) -> float:

@@ -63,6 +63,13 @@ def steps(
             "repeatable.",
         ),
     ] = None,
+    choice: Annotated[
+        Path | None,
+        typer.Option(
+            help="A record of advise or latency, what passes take: compare a plan for each context "
+            "with one for all, along texts that the target writes, at these costs and others.",
+        ),
+    ] = None,
     third: Annotated[
         str | None,
         typer.Option(
@@ -86,8 +93,10 @@ def steps(
 
     import numpy as np
 
+    from ..advise.choice import ChoiceTable, compare_choice, costs_with
     from ..files import read_small, write_json
     from ..models.causal import pair_models
+    from ..models.pair import end_of_text
     from ..models.source import load_source
     from ..provenance import environment, published_origin
     from ..steps.beliefs import compare_beliefs
@@ -106,16 +115,19 @@ def steps(
     tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         say(f"note     {note}")
-    tables: list[StepTable | NodeTable | ListTable] = []
+    tables: list[StepTable | NodeTable | ListTable | ChoiceTable] = []
     start = np.random.default_rng(seed)
     places = windows(tokens, context_tokens, contexts, start)
     if third is not None:
         places = third_by_entropy(judge, places, third, DEPTH, start)
-    for size, drafter in itertools.product([None] if nodes or drafts else sizes, drafters):
+    by_size = not (nodes or drafts or choice)
+    for size, drafter in itertools.product(sizes if by_size else [None], drafters):
         rng = copy.deepcopy(start)
         given: dict[str, Any] = {"draft": drafter, "target": judge, "contexts": places, "rng": rng}
         if size is not None:
             tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
+        elif choice is not None:
+            tables.append(compare_choice(**given, costs=costs_with(choice), eos=end_of_text(pair)))
         elif drafts:
             tables.append(compare_lists(**given, numbers=drafts, noises=noises))
         elif beliefs:
