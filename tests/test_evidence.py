@@ -22,6 +22,7 @@ from otm.evidence import (
     pool,
     samples_needed,
     spread,
+    tokens_to_mismatch,
     variation_interval,
 )
 
@@ -168,3 +169,78 @@ def test_a_limit_of_noise_is_exceeded_as_rarely_as_it_says(noise: str) -> None:
     error = math.sqrt(level * (1 - level) / len(values))
     assert np.mean(beyond) < level + 5 * error
     assert noise != "exponential" or np.mean(beyond) > level - 5 * error
+
+
+def mismatches(q: Any, served: Any, tolerance: float, noise: Any) -> Any:
+    """Whether the sampler's token is behind the auditor's by more than a tolerance, by noise."""
+    own, drawn = np.log(q) + noise, np.log(served) + noise
+    winner = drawn.argmax(axis=1)[:, None]
+    return own.max(axis=1) - np.take_along_axis(own, winner, axis=1)[:, 0] > tolerance
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.4])
+def test_mismatches_on_shared_noise_come_as_often_as_stated(tolerance: float) -> None:
+    rng, runs = np.random.default_rng(9), 200_000
+    q, served = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
+    # Rounding n up hides 1/n of the probability, here a thousandth or less.
+    n = tokens_to_mismatch(target=q, served=served, missed=1e-300, tolerance=tolerance)
+    off = -math.expm1(math.log(1e-300) / n)
+    found = int(mismatches(q, served, tolerance, rng.gumbel(size=(runs, 6))).sum())
+    assert binom.cdf(found, runs, off * (1 - 1 / n)) > SUITE_FALSE_ALARM
+    assert binom.sf(found - 1, runs, off * (1 + 2 / n)) > SUITE_FALSE_ALARM
+
+
+def test_a_plan_for_seeded_samplers_over_contexts_misses_as_rarely_as_it_promises() -> None:
+    """Contexts of several laws in random order; a plan of half as many tokens misses more often."""
+    rng, runs, missed = np.random.default_rng(10), 4_000, 0.05
+    target, served = rng.dirichlet(np.full(5, 0.4), size=7), rng.dirichlet(np.ones(5), size=7)
+    served = 0.9 * target + 0.1 * served
+    n = int(tokens_to_mismatch(target=target, served=served, missed=missed))
+    contexts = rng.integers(7, size=(runs, n))
+    noise = rng.gumbel(size=(runs * n, 5))
+    off = mismatches(*(laws[contexts].reshape(-1, 5) for laws in (target, served)), 0.0, noise)
+    off = off.reshape(runs, n)
+    assert (~off.any(axis=1)).sum() <= binom.isf(SUITE_FALSE_ALARM, runs, missed)
+    assert (~off[:, : n // 2].any(axis=1)).sum() > binom.isf(SUITE_FALSE_ALARM, runs, missed)
+
+
+def test_rounding_within_the_tolerance_never_shows() -> None:
+    rng = np.random.default_rng(11)
+    q = rng.dirichlet(np.ones(8), size=500)
+    served = q * np.exp(rng.uniform(-0.05, 0.05, size=q.shape))
+    served /= served.sum(axis=1, keepdims=True)
+    noise = rng.gumbel(size=(500, 8))
+    assert mismatches(q, served, 0.0, noise).any()
+    assert not mismatches(q, served, 0.1, noise).any()
+    assert tokens_to_mismatch(target=q, served=served, tolerance=0.1) == math.inf
+
+
+def test_tokens_to_a_mismatch_by_hand() -> None:
+    """A token without mass settles it, and a draft raised by a margin mismatches as often as the
+    law is off.
+    """
+    certain, other = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    assert tokens_to_mismatch(target=certain, served=other, tolerance=700.0) == 1.0
+    half = np.array([0.5, 0.5])
+    assert tokens_to_mismatch(target=certain, served=half) == math.ceil(math.log2(1000))
+    q, margin = np.array([0.2, 0.5, 0.3]), 0.18
+    raised = q * np.exp([margin, 0.0, 0.0])
+    raised /= raised.sum()
+    off = 0.5 * float(np.abs(raised - q).sum())
+    n = tokens_to_mismatch(target=q, served=raised)
+    assert n == math.ceil(math.log(1e-3) / math.log(1 - off))
+    assert tokens_to_mismatch(target=q, served=raised, tolerance=margin) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"served": [0.5, 0.6]}, "served must sum to 1"),
+        ({"served": [[0.5, 0.5]]}, r"same contexts; their shapes are \(2,\) and \(1, 2\)"),
+        ({"missed": 0.0}, r"missed must lie in \(0, 1\]"),
+        ({"tolerance": -0.1}, r"tolerance must lie in \[0, 700\]"),
+    ],
+)
+def test_plans_for_seeded_samplers_that_cannot_be_made(bad: dict[str, Any], said: str) -> None:
+    with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution), match=said):
+        tokens_to_mismatch(**{"target": [0.5, 0.5], "served": [0.5, 0.5]} | bad)

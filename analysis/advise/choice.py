@@ -126,7 +126,7 @@ def compare_choice(
     costs: Mapping[str, CostSurface],
     eos: int | None,
     rng: np.random.Generator,
-    num_tokens: int = 64,
+    num_tokens: int = 32,
     limits: Limits = _LIMITS,
 ) -> ChoiceTable:
     """Return tokens per call and predicted speed of one plan and of a plan for each context.

@@ -13,7 +13,9 @@ from .options import AnyLoad, DraftName, TargetName, output_option
 
 
 def experiment(
-    name: Annotated[str, typer.Argument(help="table2, ersd, mentored or lossy_rules.")],
+    name: Annotated[
+        str, typer.Argument(help="table2, ersd, mentored, lossy_rules or known_noise.")
+    ],
     work: Annotated[
         Path, output_option("Folder for the results files; a killed run goes on from them.")
     ],

@@ -502,13 +502,23 @@ def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
     return {"pair": name, "num_prompts": len(prompts)} | measure_rules(pair, prompts)
 
 
+def known_noise(laboratory: Laboratory) -> dict[str, Any]:
+    """How many tokens of a seeded sampler betray that it serves another target."""
+    from .known_noise import measure_known_noise
+
+    pair = laboratory.load()
+    prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)
+    return measure_known_noise(pair, prompts)
+
+
 EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {
     "table2": table2,
     "ersd": ersd,
     "mentored": mentored,
     "lossy_rules": lossy_rules,
+    "known_noise": known_noise,
 }
-"""Every experiment by name; the figure that draws it has its name, or names it."""
+"""Every experiment by name; the figure or table that shows it has its name, or names it."""
 
 TIMED = frozenset({"mentored"})
 """Those that need a quiet machine."""

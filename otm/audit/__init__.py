@@ -75,7 +75,7 @@ from otm.audit.sampled_audit import outputs
 from otm.audit.steps import StepCandidate, step
 from otm.audit.testing import assert_lossless, parametrize_with_checks
 from otm.audit.trees import TreeCandidate, tree_kernel
-from otm.evidence import samples_needed
+from otm.evidence import samples_needed, tokens_to_mismatch
 from otm.tracing.output_law import rounding_tolerance
 
 __all__ = [
@@ -114,5 +114,6 @@ __all__ = [
     "shrink",
     "shrink_sequence",
     "step",
+    "tokens_to_mismatch",
     "tree_kernel",
 ]

@@ -422,6 +422,10 @@ CALLS: list[Call] = [
         audit.samples_needed,
         {"mass": np.asarray(Q), "detect": 0.5, "false_alarm": 0.1, "missed": 0.1},
     ),
+    (
+        audit.tokens_to_mismatch,
+        {"target": P, "served": Q, "missed": 0.1, "tolerance": 0.05},
+    ),
     (audit.sampled_blocks, BLOCKS | {"rng": rng(), "errors": ERRORS}),
     (audit.sequence, ASKED | {"num_drafts": 1, "context": (0,), "tolerance": 1e-9}),
     (audit.tree_kernel, MARKOV_PAIR | TREE | {"errors": ERRORS}),

@@ -255,6 +255,26 @@ def _needed(random: np.random.Generator) -> tuple[float, str]:
 
 
 @checks.add(
+    "otm.audit.tokens_to_mismatch",
+    "1, and what 1e-12 in the probability of a mismatch is worth",
+    'docs/theory.md, "Audits"',
+    "the race's formula in 60 digits",
+)
+def _mismatch(random: np.random.Generator) -> tuple[float, str]:
+    case = iid(random, rows=(1,), kinds=("float64",))
+    pair, missed = {"target": case.problem.draft, "served": case.problem.target}, 1e-3
+    found = audit.tokens_to_mismatch(**pair, missed=missed, tolerance=math.log(case.k))
+    off = 1 - oracles.threshold_race(case.rows[0])
+    told = f"{case!r}: {found!r} where tokens mismatch with {off:.20g}"
+    if math.isinf(found) or off <= 0:
+        return float(abs(off) * 10**12) / 2 if math.isinf(found) else math.inf, told
+    agree = -oracles.log(1 - off) if off < 1 else Decimal("Infinity")
+    needed = -oracles.log(Decimal(missed)) / agree
+    slack = 1 + needed * Decimal("2e-12") / off
+    return float(abs(Decimal(found) - needed) / slack), told
+
+
+@checks.add(
     "otm.audit.rounding_tolerance",
     "above every observed error of a lossless kernel",
     'docs/theory.md, "Audits"',
