@@ -1,5 +1,6 @@
-"""The tables of `docs/steps.md` and `docs/howto/matching.md` from the data: K drafted sequences of
-L tokens on both pairs, all schemes by verified nodes, and single tokens by mean drafts.
+"""The tables of `docs/steps.md`, `docs/howto/matching.md` and `docs/audit.md` from the data: K
+drafted sequences of L tokens on both pairs, all schemes by verified nodes, single tokens by mean
+drafts, a plan for each context, and known noise.
 
 `python -m figures.steps_tables` writes them anew; a test fails where they are not those of the
 data.
@@ -7,13 +8,14 @@ data.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from typing import Any
 
 from figures import nodes, quality
 from figures.captures import captures
-from figures.paths import ROOT
+from figures.paths import DATA, ROOT
 from otm.tabular import markdown, with_section
 
 PAGE = ROOT.parent / "docs" / "steps.md"
@@ -144,6 +146,42 @@ def lists_table(records: dict[float, Record]) -> str:
     return markdown(head, [*body, ("*different ones among i.i.d. drafts*", *different)])
 
 
+def choice_table(record: Record) -> str:
+    """Return one plan for all contexts and one for each, by costs and by what may be planned."""
+    (table,) = record["tables"]
+    head = ["costs", "plans", "one plan", "tokens, speed", "by context", "speed-up, %"]
+    rows = []
+    for row in table["rows"]:
+        one, chosen = (
+            f"{written(row[tokens])}, {written(row[speed])}"
+            for tokens, speed in (("one_tokens", "one_speed"), ("tokens", "speed"))
+        )
+        half = 50.0 * (row["high"] - row["low"])
+        gain = f"{100.0 * (row['gain'] - 1.0):+.1f} ± {half:.1f}".replace("-", "−")
+        rows.append((row["costs"], row["plans"], row["one"], one, chosen, gain))
+    title = f"{table['texts']} texts of {table['num_tokens']} places:"
+    return f"{title}\n\n{markdown(head, rows)}"
+
+
+def known_noise_table(record: Record) -> str:
+    """Return tokens until a mismatch by case and tolerance, beside a log's records."""
+    head = ["served", "total variation"]
+    head += [f"tokens, τ = {nats:g}" for nats in record["tolerances"]]
+    rows = [
+        (
+            row["case"],
+            f"{row['tv']:.4f}".lstrip("0") if row["tv"] else "0",
+            *(_whole(number) for number in (*row["tokens"], row["records"])),
+        )
+        for row in record["rows"]
+    ]
+    return markdown([*head, "records without the noise, at least"], rows)
+
+
+def _whole(number: float | None) -> str:
+    return "–" if number is None else f"{number:,.0f}"
+
+
 def matching_table(found: dict[float, Record], budgets: tuple[int, ...]) -> str:
     """Return both trees that need nothing but matching, by temperature and budget."""
     rows = []
@@ -182,6 +220,10 @@ def page(text: str) -> str:
             text = with_section(text, name, difference_table(record, reference))
     for section, stem in (("lists", "lists"), ("public lists", "lists-smollm2")):
         text = with_section(text, section, lists_table(nodes.read(stem, LISTED)))
+    for section, record in zip(
+        ("choice", "public choice"), captures("choice").values(), strict=True
+    ):
+        text = with_section(text, section, choice_table(record))
     return text
 
 
@@ -209,7 +251,17 @@ def matching_page(text: str) -> str:
     return with_section(text, "public matching", matching_table(public, (4, 16, 64)))
 
 
-PAGES = {PAGE: page, PAGE.parent / "howto" / "matching.md": matching_page}
+def audit_page(text: str) -> str:
+    """Return the page on audits with the table of known noise."""
+    record = json.loads((DATA / "known_noise.json").read_text(encoding="utf-8"))
+    return with_section(text, "known noise", known_noise_table(record))
+
+
+PAGES = {
+    PAGE: page,
+    PAGE.parent / "howto" / "matching.md": matching_page,
+    PAGE.parent / "audit.md": audit_page,
+}
 
 
 def main() -> int:

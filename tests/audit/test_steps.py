@@ -57,6 +57,44 @@ def test_adaptive_lengths_in_torch_are_lossless() -> None:
     assert audited(adaptive).verdict == "lossless"
 
 
+def choosing(peeks: str) -> Any:
+    """A step that drafts one token or none: by the draft's law and a coin, or by what it must not
+    know.
+    """
+
+    def chosen(draft: Any, target: Any, rng: Any) -> list[int]:
+        p, q = draft.next([]), target.next([])
+        coin, sample, uniform = rng.random(), int(rng.choice(3, p=q)), rng.random()
+        if peeks == "sample":
+            drafting = sample != 0
+        elif peeks == "uniform":
+            drafting = uniform < 0.5
+        else:
+            drafting = coin < p.max()
+        if not drafting:
+            return [sample]
+        x = int(rng.choice(3, p=p))
+        if uniform * p[x] < q[x]:
+            return [x]
+        return [int(rng.choice(3, p=np.maximum(q - p, 0.0) / np.maximum(q - p, 0.0).sum()))]
+
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("peeks", "variation"),
+    [
+        ("nothing", 0.0),
+        ("sample", Q[0] * (1.0 - Q[0])),  # what is written if it is token 0, else drawn anew
+        ("uniform", 0.5 * Q[0]),  # token 0 is kept by uniforms below .4, all of which draft
+    ],
+)
+def test_a_choice_of_plan_is_lossless_unless_it_peeks(peeks: str, variation: float) -> None:
+    found = audited(choosing(peeks))
+    assert found.verdict == ("not lossless" if variation else "lossless")
+    assert found.total_variation == pytest.approx(variation, abs=1e-12)
+
+
 @pytest.mark.parametrize(("over", "verdict"), [(False, "lossless"), (True, "not lossless")])
 def test_nothing_follows_the_end_of_sequence(over: bool, verdict: str) -> None:
     def plain(draft: Any, target: Any, rng: Any) -> list[int]:
