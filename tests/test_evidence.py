@@ -171,7 +171,7 @@ def test_a_limit_of_noise_is_exceeded_as_rarely_as_it_says(noise: str) -> None:
     assert noise != "exponential" or np.mean(beyond) > level - 5 * error
 
 
-def mismatches(q: Any, served: Any, tolerance: float, noise: Any) -> Any:
+def mismatches(q: Any, served: Any, noise: Any, tolerance: float) -> Any:
     """Whether the sampler's token is behind the auditor's by more than a tolerance, by noise."""
     own, drawn = np.log(q) + noise, np.log(served) + noise
     winner = drawn.argmax(axis=1)[:, None]
@@ -185,9 +185,12 @@ def test_mismatches_on_shared_noise_come_as_often_as_stated(tolerance: float) ->
     # Rounding n up hides 1/n of the probability, here a thousandth or less.
     n = tokens_to_mismatch(target=q, served=served, missed=1e-300, tolerance=tolerance)
     off = -math.expm1(math.log(1e-300) / n)
-    found = int(mismatches(q, served, tolerance, rng.gumbel(size=(runs, 6))).sum())
+    found = int(mismatches(q, served, rng.gumbel(size=(runs, 6)), tolerance).sum())
     assert binom.cdf(found, runs, off * (1 - 1 / n)) > SUITE_FALSE_ALARM
     assert binom.sf(found - 1, runs, off * (1 + 2 / n)) > SUITE_FALSE_ALARM
+    variation = 0.5 * float(np.abs(q - served).sum())
+    assert off * (1 - 1 / n) <= 2 * variation / (1 + variation)
+    assert tolerance > 0.0 or variation <= off * (1 + 2 / n)
 
 
 def test_a_plan_for_seeded_samplers_over_contexts_misses_as_rarely_as_it_promises() -> None:
@@ -198,7 +201,7 @@ def test_a_plan_for_seeded_samplers_over_contexts_misses_as_rarely_as_it_promise
     n = int(tokens_to_mismatch(target=target, served=served, missed=missed))
     contexts = rng.integers(7, size=(runs, n))
     noise = rng.gumbel(size=(runs * n, 5))
-    off = mismatches(*(laws[contexts].reshape(-1, 5) for laws in (target, served)), 0.0, noise)
+    off = mismatches(*(laws[contexts].reshape(-1, 5) for laws in (target, served)), noise, 0.0)
     off = off.reshape(runs, n)
     assert (~off.any(axis=1)).sum() <= binom.isf(SUITE_FALSE_ALARM, runs, missed)
     assert (~off[:, : n // 2].any(axis=1)).sum() > binom.isf(SUITE_FALSE_ALARM, runs, missed)
@@ -210,8 +213,8 @@ def test_rounding_within_the_tolerance_never_shows() -> None:
     served = q * np.exp(rng.uniform(-0.05, 0.05, size=q.shape))
     served /= served.sum(axis=1, keepdims=True)
     noise = rng.gumbel(size=(500, 8))
-    assert mismatches(q, served, 0.0, noise).any()
-    assert not mismatches(q, served, 0.1, noise).any()
+    assert mismatches(q, served, noise, 0.0).any()
+    assert not mismatches(q, served, noise, 0.1).any()
     assert tokens_to_mismatch(target=q, served=served, tolerance=0.1) == math.inf
 
 

@@ -278,10 +278,10 @@ def _compared(menu: Menu, words: Sequence[str], costs: str, plans: str) -> Choic
     every = np.arange(len(menu.seen))
     totals, ones = np.zeros((2, len(every), 3)), list[int]()
     for fold in range(_FOLDS):
-        one, *rule = menu.learn(every[every % _FOLDS != fold].tolist())
+        one, weights, rate = menu.learn(every[every % _FOLDS != fold].tolist())
         ones.append(one)
         for number in every[fold::_FOLDS].tolist():
-            totals[:, number] = menu.fixed[one, number], menu.chosen(number, *rule)
+            totals[:, number] = menu.fixed[one, number], menu.chosen(number, weights, rate)
     steps, tokens, seconds = np.moveaxis(totals.sum(axis=1), 1, 0)
     shares = totals[..., 1] / tokens[:, None] - totals[..., 2] / seconds[:, None]
     speeds = tokens / seconds * menu.plain
@@ -293,5 +293,5 @@ def _compared(menu: Menu, words: Sequence[str], costs: str, plans: str) -> Choic
     )
     per_call = (tokens / steps).tolist()
     ends = (gain.value, gain.low, gain.high)
-    one = words[max(ones, key=ones.count)]
-    return ChoiceRow(costs, plans, one, *per_call, *speeds.tolist(), *ends)
+    commonest = words[max(ones, key=ones.count)]
+    return ChoiceRow(costs, plans, commonest, *per_call, *speeds.tolist(), *ends)

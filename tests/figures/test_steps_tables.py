@@ -2,6 +2,7 @@
 records.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from figures import nodes
 from figures.captures import captures
+from figures.paths import DATA
 from figures.steps_tables import BOUND, LISTED, PAGE, PAGES, SIZES, of_size, written
 from tests.paths import ROOT
 
@@ -138,3 +140,37 @@ def test_the_text_says_what_beliefs_win_and_lose() -> None:
     wrong = [less[f"{factor} times the scale"] for factor in ("1.4", "2")]
     assert f"1.4 times {wrong[0]} at {nodes.NODES} nodes, twice {wrong[1]}" in text
     assert f"and the features {less['log p, noise, depth and entropy']}" in text
+
+
+def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
+    shipped, public = (
+        {
+            (row["costs"], row["plans"].rpartition(" or ")[2]): row
+            for row in record["tables"][0]["rows"]
+        }
+        for record in captures("choice").values()
+    )
+
+    def gain(row: dict[str, float]) -> str:
+        half, value = 50 * (row["high"] - row["low"]), abs(100 * (row["gain"] - 1))
+        return f"{value:.1f} ± {half:.1f} %".replace("0.", ".")
+
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    dear, chain, several = "a draft call 0.2", "chain", "K sequences, K-SEQ"
+    assert f"chains by context are {gain(shipped[dear, chain])} faster than chains of one" in text
+    assert f"sequences {gain(shipped[dear, several])}" in text
+    assert f"at the measured costs {gain(shipped['measured', chain])}" in text
+    noise = [row for (_, plans), row in shipped.items() if plans == "tree on shared noise"]
+    assert len(noise) == 3 and all(row["low"] < 1.0 < row["high"] for row in noise)
+    assert f"chains by context are {gain(public['measured', chain])} faster than one for" in text
+    lost = public[dear, several]
+    assert lost["high"] < 1.0 and f"lose {gain(lost)} by a choice that was learnt" in text
+
+
+def test_the_page_on_audits_says_what_known_noise_saves() -> None:
+    record = json.loads((DATA / "known_noise.json").read_text(encoding="utf-8"))
+    text = " ".join((PAGE.parent / "audit.md").read_text(encoding="utf-8").split())
+    assert f"{record['contexts']:,} contexts of held-out text" in text
+    last = record["rows"][-1]
+    saved = f"It takes {last['tokens'][0]:,.0f} tokens instead of {last['records']:,} records"
+    assert saved in text and last["tokens"][-1] is None

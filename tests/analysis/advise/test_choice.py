@@ -8,11 +8,9 @@ import pytest
 from analysis.advise.choice import MENUS, Menu, compare_choice, costs_with, features, ridge
 from analysis.advise.families import Limits, Plan, Work
 from analysis.advise.walk import Walk
-from analysis.models.causal import CausalModel
-from analysis.models.pair import load_pair
 from figures.paths import DATA
 from otm.engines import CostSurface
-from otm.sequence import SpeculativeSampling
+from otm.sequence import Memoised, SpeculativeSampling, markov_pair
 
 COSTS = CostSurface.flat(draft=0.25, target=1.0)
 
@@ -100,22 +98,28 @@ def test_features_and_ridge() -> None:
     assert np.allclose(ridge(seen, tokens), by_rows, atol=1e-12)
 
 
-def test_on_the_shipped_pair() -> None:
-    pair = load_pair(device="cpu")
-    draft, target = (
-        CausalModel(model, pair.num_tokens, pair.device) for model in (pair.draft, pair.target)
-    )
+class Asked(Memoised):
+    """A toy that is asked as models on a machine are."""
+
+    max_length = None
+
+    def forget(self) -> None:
+        """Keep everything: a toy is small."""
+
+
+def test_a_pair_in_every_way() -> None:
+    draft, target = map(Asked, markov_pair(5, similarity=0.7, rng=np.random.default_rng(1)))
     found = compare_choice(
         draft=draft,
         target=target,
-        contexts=[(5 + i, 9, 11) for i in range(6)],
+        contexts=[(i % 5, 2) for i in range(8)],
         costs=costs_with(DATA / "advice.json"),
-        eos=None,
+        eos=4,
         rng=np.random.default_rng(0),
-        num_tokens=4,
+        num_tokens=12,
         limits=Limits(4, 2, 2),
     )
-    assert (found.texts, len(found.rows)) == (6, 3 * len(MENUS))
+    assert (found.texts, len(found.rows)) == (8, 3 * len(MENUS))
     assert "a draft call 0.2, chain or tree on shared noise" in str(found)
     for row in found.rows:
         assert row.low <= row.gain <= row.high
