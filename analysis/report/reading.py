@@ -6,6 +6,7 @@ folder are not followed, and sizes are checked before memory is taken.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -163,16 +164,11 @@ class Run:
         """
         for path in self.shards:
             with _open(path) as shard:
-                try:
-                    stored = {column_of_today(name): name for name in shard.schema_arrow.names}
-                    for batch in shard.iter_batches(
-                        batch_size=ROWS_AT_ONCE, columns=[stored[name] for name in columns]
-                    ):
-                        yield {
-                            name: _array(batch.column(stored[name]), name, path) for name in columns
-                        }
-                except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-                    raise _unreadable(path, error) from error
+                stored = {column_of_today(name): name for name in shard.schema_arrow.names}
+                for batch in shard.iter_batches(
+                    batch_size=ROWS_AT_ONCE, columns=[stored[name] for name in columns]
+                ):
+                    yield {name: _array(batch.column(stored[name]), name, path) for name in columns}
 
 
 def open_run(folder: Path) -> Run:
@@ -312,9 +308,12 @@ def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set
     return rows, common or set()
 
 
-def _open(path: Path) -> pq.ParquetFile:
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a file; what cannot be read of it, at once or later, is one typed error."""
     try:
-        return pq.ParquetFile(path, pre_buffer=False)
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            yield file
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
 
