@@ -291,7 +291,17 @@ def _compared(menu: Menu, words: Sequence[str], costs: str, plans: str) -> Choic
         clock_error=0.0,
         critical=float(t_quantile(len(every))),
     )
-    per_call = (tokens / steps).tolist()
-    ends = (gain.value, gain.low, gain.high)
     commonest = words[max(ones, key=ones.count)]
-    return ChoiceRow(costs, plans, commonest, *per_call, *speeds.tolist(), *ends)
+    (one_tokens, own_tokens), (one_speed, speed) = (tokens / steps).tolist(), speeds.tolist()
+    return ChoiceRow(
+        costs=costs,
+        plans=plans,
+        one=commonest,
+        one_tokens=one_tokens,
+        tokens=own_tokens,
+        one_speed=one_speed,
+        speed=speed,
+        gain=gain.value,
+        low=gain.low,
+        high=gain.high,
+    )
