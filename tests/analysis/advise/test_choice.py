@@ -33,12 +33,13 @@ def test_a_choice_that_knows_where_drafts_are_right_by_hand() -> None:
     places = [True, False] * 6
     seen = np.column_stack([np.ones(12), places])
     menu = Menu([chain(1, certain(places))], [seen], COSTS, 0)
-    one, weights, rate = menu.learn([0])
-    assert one == 1
+    assert menu.fastest([0]) == (1, 12 / 7.5)
     assert menu.fixed[1, 0].tolist() == [6.0, 12.0, 7.5]
-    assert np.allclose(seen @ weights, [[1.0, 2.0], [1.0, 1.0]] * 6, atol=0.02)
-    assert menu.chosen(0, weights, rate) == (6.0, 12.0, 7.5)
-    assert rate == 12 / 7.5
+    (expected,) = menu.learn([0])
+    assert np.allclose(expected, [[1.0, 2.0], [1.0, 1.0]] * 6, atol=0.02)
+    assert np.array_equal(menu.yields[0], [[1.0, 2.0], [1.0, 1.0]] * 6)
+    assert menu.rate([0], [expected]) == 12 / 7.5
+    assert menu.chosen(0, expected, 12 / 7.5) == (6.0, 12.0, 7.5)
 
 
 def test_the_walk_of_a_choice_is_that_of_the_plans_it_takes() -> None:
@@ -48,11 +49,11 @@ def test_the_walk_of_a_choice_is_that_of_the_plans_it_takes() -> None:
     long, short = Walk.of(reached, reached[1:]), Walk.of(reached[:2], reached[1:2])
     seen = np.column_stack([np.ones(9), np.arange(9) % 2])
     menu = Menu([chain(1, short), chain(2, long)], [seen], COSTS, 0)
-    always = np.array([[0.0, 0.0, 9.0], [0.0, 0.0, 0.0]])  # the third plan, whatever is seen
+    always = np.tile([0.0, 0.0, 9.0], (9, 1))  # the third plan, wherever it is
     assert menu.chosen(0, always, 0.0) == pytest.approx(tuple(menu.fixed[2, 0]))
     never = -always  # the first: a token a step, each with a call for p
     assert menu.chosen(0, never, 0.0) == (9.0, 9.0, 9 * 1.25)
-    turns = np.array([[0.0, 0.0, 1.0], [0.0, 2.0, 0.0]])  # long chains at even places
+    turns = np.where(np.arange(9)[:, None] % 2, [0.0, 1.0, 0.0], [0.0, 0.0, 1.0])
     visits, tokens, seconds = np.zeros(12), 0.0, 0.0
     visits[0] = 1.0
     for place in range(9):
@@ -77,9 +78,12 @@ def test_a_choice_wins_where_features_tell_and_loses_its_call_where_they_do_not(
     for told, wins in ((kinds, True), (rng.integers(2, size=kinds.shape), False)):
         seen = [np.column_stack([np.ones(30), one]) for one in told]
         menu = Menu(plans, seen, CostSurface.flat(draft=0.5, target=1.0), 0)
-        one, *rule = menu.learn(list(range(20)))
+        learnt = range(20)
+        one, _ = menu.fastest(learnt)
+        expected = menu.learn(learnt)
+        rate, judged = menu.rate(learnt, expected), range(20, texts)
         fixed = menu.fixed[one, 20:].sum(axis=0)
-        found = np.sum([menu.chosen(number, *rule) for number in range(20, texts)], axis=0)
+        found = np.sum([menu.chosen(number, expected[number], rate) for number in judged], axis=0)
         assert (found[1] / found[2] > 1.1 * fixed[1] / fixed[2]) == wins
 
 
@@ -125,3 +129,4 @@ def test_a_pair_in_every_way() -> None:
         assert row.low <= row.gain <= row.high
         assert row.gain == pytest.approx(row.speed / row.one_speed)
         assert 1.0 <= row.tokens <= 3.0
+        assert row.known > row.speed
