@@ -159,7 +159,7 @@ def lists_table(records: dict[float, Record]) -> str:
 def choice_table(record: Record) -> str:
     """Return one plan for all contexts and one for each, by costs and by what may be planned."""
     (table,) = record["tables"]
-    head = ["costs", "plans", "one plan", "tokens, speed", "by context", "speed-up, %"]
+    head = ["costs", "plans", "one plan", "tokens, speed", "by context", "speed-up, %", "text known"]
     rows = []
     for row in table["rows"]:
         one, chosen = (
@@ -168,7 +168,8 @@ def choice_table(record: Record) -> str:
         )
         half = 50.0 * (row["high"] - row["low"])
         gain = f"{100.0 * (row['gain'] - 1.0):+.1f} ± {half:.1f}".replace("-", "−")
-        rows.append((row["costs"], row["plans"], row["one"], one, chosen, gain))
+        known = written(row["known"])
+        rows.append((row["costs"], row["plans"], row["one"], one, chosen, gain, known))
     title = f"{table['texts']} texts of {table['num_tokens']} places:"
     return f"{title}\n\n{markdown(head, rows)}"
 
