@@ -159,7 +159,15 @@ def lists_table(records: dict[float, Record]) -> str:
 def choice_table(record: Record) -> str:
     """Return one plan for all contexts and one for each, by costs and by what may be planned."""
     (table,) = record["tables"]
-    head = ["costs", "plans", "one plan", "tokens, speed", "by context", "speed-up, %", "text known"]
+    head = [
+        "costs",
+        "plans",
+        "one plan",
+        "tokens, speed",
+        "by context",
+        "speed-up, %",
+        "text known",
+    ]
     rows = []
     for row in table["rows"]:
         one, chosen = (

@@ -57,7 +57,7 @@ _FOLDS = 4
 _RIDGE = 1e-3
 """Weight of the squared coefficients, for features of unit variance."""
 
-_LOOKS = 20
+_LOOKS = 8
 """Turns of ρ, which converges faster than geometrically."""
 
 

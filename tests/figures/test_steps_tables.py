@@ -160,6 +160,11 @@ def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
     assert f"chains by context are {gain(shipped[dear, chain])} faster than chains of one" in text
     assert f"sequences {gain(shipped[dear, several])}" in text
     assert f"at the measured costs {gain(shipped['measured', chain])}" in text
+    chains = [row for (_, plans), row in shipped.items() if plans == chain]
+    room = [row["known"] / row["one_speed"] - 1 for row in chains]
+    first, second, third = (f"{100 * one:.1f}" for one in room)
+    assert f"knew the text would be {first}, {second} and {third} % faster" in text
+    assert all(row["gain"] - 1 < one / 6 for row, one in zip(chains, room, strict=True))
     noise = [row for (_, plans), row in shipped.items() if plans == "tree on shared noise"]
     assert len(noise) == 3 and all(row["low"] < 1.0 < row["high"] for row in noise)
     assert f"chains by context are {gain(public['measured', chain])} faster than one for" in text
