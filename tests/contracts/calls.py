@@ -503,8 +503,11 @@ CALLS: list[Call] = [
     (partial.gamma_star, {"pair": PAIR, "k": [1, 2]}),
     (partial.optimal_acceptance, {"pair": PAIR, "k": [1, 2]}),
     (sequence.Absorbing, {"model": MARKOV, "eos": 1, "start": 0}),
-    (sequence.BlockMarginals, {"rows": [[0.5, 0.5]], "start": 0}),
-    (sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2}),
+    (
+        sequence.BlockMarginals,
+        {"rows": [[0.5, 0.5]], "start": 0, "transition": [[0.0, 1.0], [1.0, 0.0]]},
+    ),
+    (sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2, "memory": 1}),
     (sequence.BestVerification, {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV}),
     (sequence.BlockKSeq, {"num_drafts": 2, "length": 1}),
     (sequence.Fly, {"length": 3, "window": 2, "entropy": 0.3, "samples": 1}),
