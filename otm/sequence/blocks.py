@@ -90,7 +90,7 @@ class BlockMarginals(OneByOne):
         vars(self).update(
             rows=checked,
             start=check_count(start, name="start", minimum=0),
-            transition=_as_transition(transition, checked.shape[1]),
+            transition=_as_transition(transition, *checked.shape),
         )
 
     @property
@@ -202,11 +202,11 @@ def block_marginals(
             shift = np.log(pair) - np.log(pair.sum(axis=1, keepdims=True)) - np.log(rows[axis])
         # NaN where a token has no probability at its place: what follows it is asked of nobody
         shifts[axis] = np.nan_to_num(shift, nan=0.0, neginf=-np.inf)
-    known = functools.partial(_looked_up, shifts)
-    return BlockMarginals(rows / rows.sum(axis=1, keepdims=True), len(start), known)
+    rows /= rows.sum(axis=1, keepdims=True)
+    return BlockMarginals(rows, len(start), functools.partial(_looked_up, shifts))
 
 
-def _as_transition(given: Any, size: int) -> Transition | None:
+def _as_transition(given: Any, length: int, size: int) -> Transition | None:
     """Return a transition as a function of positions and the tokens before them."""
     if given is None or callable(given):
         return given  # type: ignore[no-any-return]  # what it answers is checked on use
@@ -214,22 +214,14 @@ def _as_transition(given: Any, size: int) -> Transition | None:
         plain_reals(part, "transition") for part in (given if isinstance(given, tuple) else [given])
     ]
     shapes = [part.shape for part in parts]
-    low_rank = len(parts) == 2 and shapes[0] == shapes[1] and parts[0].ndim == 2
-    if shapes != [(size, size)] and not (low_rank and len(parts[0]) == size):
+    if shapes == [(size, size)]:
+        return functools.partial(_looked_up, np.broadcast_to(parts[0], (length, size, size)))
+    if len(parts) != 2 or shapes[0] != shapes[1] or len(shapes[0]) != 2 or len(parts[0]) != size:
         raise ShapeMismatch(
             f"A transition must be a table (V, V), a pair of matrices (V, r), or a function, for "
             f"V = {size}; got shapes {shapes}. Pass A and B of A(x)·B(y)."
         )
-    return (
-        functools.partial(_in_low_rank, *parts) if low_rank else functools.partial(_after, *parts)
-    )
-
-
-def _after(
-    table: NDArray[Any], positions: NDArray[np.int64], before: NDArray[np.int64]
-) -> NDArray[Any]:
-    """Return the rows of a table after some tokens."""
-    return np.asarray(table[before])
+    return functools.partial(_in_low_rank, *parts)
 
 
 def _in_low_rank(
