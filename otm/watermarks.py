@@ -343,14 +343,15 @@ class _Parts:
     def power(self, tokens: int, level: float) -> float:
         """Return how often a marked text is flagged, where a text without key is at a level."""
         most = max(self.weights)
-        threshold = float(scipy.special.gammainccinv(tokens, level))
-        if most < 1.0:  # a sum of two gammas: above the larger part, below twice as many tokens
-            unmarked = functools.partial(_two_gammas, self.weights)
-            threshold = scipy.optimize.brentq(
-                lambda at: _tail(unmarked, tokens, at, 1.0 / most) - level,
-                0.99 * most * threshold,
-                float(scipy.special.gammainccinv(2 * tokens, level)),
-            )
+        unmarked = functools.partial(
+            _two_gammas, (1.0, 0.0) if self.scheme.keyed_coin else self.weights
+        )
+        # above the larger of the two gammas, below one of twice as many tokens
+        threshold = scipy.optimize.brentq(
+            lambda at: _tail(unmarked, tokens, at, 1.0 / most) - level,
+            0.99 * most * float(scipy.special.gammainccinv(tokens, level)),
+            float(scipy.special.gammainccinv(2 * tokens, level)),
+        )
         return _tail(self.growth, tokens, threshold, 1.0 / most)
 
 

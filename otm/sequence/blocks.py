@@ -12,7 +12,6 @@ before it. They are of low rank, since a table of V × V numbers would be larger
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,11 +19,11 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from otm._arrays import brief_repr
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import check_count, plain_reals
 from otm.sequence.models import (
     LanguageModel,
-    OneByOne,
     check_context,
     distributions_of,
     sequence_law,
@@ -37,7 +36,7 @@ of the positions' laws, `(n, V)`; −∞ for what cannot follow.
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
-class BlockMarginals(OneByOne):
+class BlockMarginals:
     """A drafter of a block: a law for each position, shifted by the token before it if at all.
 
     p_i(y | x) ∝ r_i(y) exp(t_i(x, y)), x the token before position i. Without a transition t the
@@ -80,6 +79,8 @@ class BlockMarginals(OneByOne):
     start: int
     transition: Transition | None
 
+    __repr__ = brief_repr
+
     def __init__(
         self,
         rows: ArrayLike,
@@ -90,7 +91,7 @@ class BlockMarginals(OneByOne):
         vars(self).update(
             rows=checked,
             start=check_count(start, name="start", minimum=0),
-            transition=_as_transition(transition, *checked.shape),
+            transition=_as_transition(transition, checked.shape[1]),
         )
 
     @property
@@ -203,10 +204,10 @@ def block_marginals(
         # NaN where a token has no probability at its place: what follows it is asked of nobody
         shifts[axis] = np.nan_to_num(shift, nan=0.0, neginf=-np.inf)
     rows /= rows.sum(axis=1, keepdims=True)
-    return BlockMarginals(rows, len(start), functools.partial(_looked_up, shifts))
+    return BlockMarginals(rows, len(start), lambda at, before: shifts[at, before])
 
 
-def _as_transition(given: Any, length: int, size: int) -> Transition | None:
+def _as_transition(given: Any, size: int) -> Transition | None:
     """Return a transition as a function of positions and the tokens before them."""
     if given is None or callable(given):
         return given  # type: ignore[no-any-return]  # what it answers is checked on use
@@ -215,27 +216,10 @@ def _as_transition(given: Any, length: int, size: int) -> Transition | None:
     ]
     shapes = [part.shape for part in parts]
     if shapes == [(size, size)]:
-        return functools.partial(_looked_up, np.broadcast_to(parts[0], (length, size, size)))
+        return lambda at, before: parts[0][before]
     if len(parts) != 2 or shapes[0] != shapes[1] or len(shapes[0]) != 2 or len(parts[0]) != size:
         raise ShapeMismatch(
             f"A transition must be a table (V, V), a pair of matrices (V, r), or a function, for "
             f"V = {size}; got shapes {shapes}. Pass A and B of A(x)·B(y)."
         )
-    return functools.partial(_in_low_rank, *parts)
-
-
-def _in_low_rank(
-    left: NDArray[Any],
-    right: NDArray[Any],
-    positions: NDArray[np.int64],
-    before: NDArray[np.int64],
-) -> NDArray[Any]:
-    """Return the products of the tokens' rows with every other."""
-    return np.asarray(left[before] @ right.T)
-
-
-def _looked_up(
-    shifts: NDArray[Any], positions: NDArray[np.int64], before: NDArray[np.int64]
-) -> NDArray[Any]:
-    """Return the rows of a table by position."""
-    return np.asarray(shifts[positions, before])
+    return lambda at, before: parts[0][before] @ parts[1].T
