@@ -254,9 +254,9 @@ def tokens_to_flag(
 ) -> float:
     """Return after how many tokens the sum of scores tells a marked text from any other.
 
-    The least T ≥ 8 at which the sum is above a threshold with probability `power` for a marked
-    text, and `level` for one without key. `otm.lossy.tokens_to_detect` of `evidence_laws` says how
-    few any detector needs that knows both models.
+    The least T ≥ 8, by bisection, at which the sum is above a threshold with probability `power`
+    for a marked text, and `level` for one without key. How few a detector needs that knows both
+    models is `otm.lossy.tokens_to_detect` of `evidence_laws`.
 
     Args:
         scheme: a `DualKey`.
@@ -270,7 +270,8 @@ def tokens_to_flag(
     Raises:
         As `strength`. InvalidParameter: if a chance is out of range.
 
-    Cost: some twenty inversions of a characteristic function, each of O(V) at a hundred points.
+    Cost: some twenty inversions of a characteristic function, each of O(V) at a hundred points; 20
+        s at V = 128,256.
     Accuracy: both chances to 1e-8, so that T is off by one at most where they touch.
     Reference: docs/theory.md, "Two keys".
 
