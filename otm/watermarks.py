@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, final
@@ -344,21 +343,17 @@ class _Parts:
     def power(self, tokens: int, level: float) -> float:
         """Return how often a marked text is flagged, where a text without key is at a level."""
         most = max(self.weights)
-        unmarked = functools.partial(
-            _two_gammas, (1.0, 0.0) if self.scheme.keyed_coin else self.weights
-        )
+        scored = np.array([1.0, 0.0] if self.scheme.keyed_coin else self.weights)
         # above the larger of the two gammas, below one of twice as many tokens
         threshold = scipy.optimize.brentq(
-            lambda at: _tail(unmarked, tokens, at, 1.0 / most) - level,
+            lambda at: (
+                _tail(lambda s: complex(-np.log(1.0 - s * scored).sum()), tokens, at, 1.0 / most)
+                - level
+            ),
             0.99 * most * float(scipy.special.gammainccinv(tokens, level)),
             float(scipy.special.gammainccinv(2 * tokens, level)),
         )
         return _tail(self.growth, tokens, threshold, 1.0 / most)
-
-
-def _two_gammas(weights: tuple[float, float], at: complex) -> complex:
-    """Return log E e^{at·score} of a token without key, scored by both."""
-    return complex(-sum(np.log(1.0 - weight * at) for weight in weights))
 
 
 def _tail(
