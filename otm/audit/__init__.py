@@ -36,7 +36,8 @@ candidate               called as                                      audited b
   where its draws can be branched on, sampled where not.
 * `sampled`, and `sampled_blocks`; `outputs` for given samples: any callable, any vocabulary, with
   proved error probabilities. `Errors` says what must be found, and how often they may be wrong.
-* `server_log`: what a server logged, every context seen once.
+* `server_log`: what a server logged, every context seen once; where the noise of its sampler is
+  known, `tokens_to_mismatch` says how few tokens tell.
 * `same_text`: two runs that should write the same, from their log-probabilities.
 * `acceptance_counts`: how many drafts an engine counted as accepted, which can accuse and cannot
   acquit.
