@@ -13,7 +13,7 @@ from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import grouped, output_option
+from .options import Field, grouped, output_option
 
 
 @grouped
@@ -22,6 +22,20 @@ def steps(
     text: Annotated[
         Path, typer.Option(help="UTF-8 text; contexts are stretches of it.")
     ] = SHIPPED_PAIR / "held_out.txt",
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --nodes: one prompt per line, JSON lines or Parquet; contexts are along a "
+            "text that the target writes after each, instead of --text."
+        ),
+    ] = None,
+    field: Field = "text",
+    per_text: Annotated[
+        int, typer.Option(min=1, help="With --prompts: contexts of each text.")
+    ] = 3,
+    apart: Annotated[
+        int, typer.Option(min=1, help="With --prompts: tokens from one context to the next.")
+    ] = 24,
     models: PairSource,
     sequences: Annotated[
         list[str] | None, typer.Option(help="K,L: sequences and their length, repeatable.")
@@ -46,6 +60,13 @@ def steps(
     only: Annotated[
         list[str] | None,
         typer.Option(help="With --nodes: only this scheme of the table, repeatable."),
+    ] = None,
+    numbers: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="With --nodes: numbers of independent sequences, ascending from 1, repeatable.",
+        ),
     ] = None,
     beliefs: Annotated[
         bool,
@@ -88,13 +109,15 @@ def steps(
 
     from ..files import read_small, write_json
     from ..models.causal import pair_models
+    from ..models.pair import end_of_text
+    from ..models.prompts import encoded_prompts
     from ..models.source import load_source
     from ..provenance import environment, published_origin
     from ..steps.beliefs import compare_beliefs
-    from ..steps.contexts import third_by_entropy, windows
+    from ..steps.contexts import along_texts, third_by_entropy, windows
     from ..steps.drafters import BlurredModel
     from ..steps.lists import ListTable, compare_lists
-    from ..steps.nodes import DEPTH, compare_nodes
+    from ..steps.nodes import DEPTH, NUMBERS, compare_nodes
     from ..steps.rows import NodeTable
     from ..steps.shapes import StepTable, compare_steps
 
@@ -103,12 +126,31 @@ def steps(
     pair = load_source(models)
     drafter, judge = pair_models(pair, setting)
     drafters = [BlurredModel(judge, deviation) for deviation in blur or []] or [drafter]
-    tokens = pair.encode(read_small(text, 1 << 28).decode())
     for note in pair.notes:
         say(f"note     {note}")
     tables: list[StepTable | NodeTable | ListTable] = []
     start = np.random.default_rng(seed)
-    places = windows(tokens, context_tokens, contexts, start)
+    texts = None
+    if prompts is None:
+        tokens = pair.encode(read_small(text, 1 << 28).decode())
+        places = windows(tokens, context_tokens, contexts, start)
+    elif nodes and not beliefs and not third:
+        written = encoded_prompts(
+            prompts, pair.encode, field=field, limit=contexts, most=context_tokens
+        )
+        places, texts = along_texts(
+            judge,
+            [tuple(one) for one in written],
+            count=per_text,
+            apart=apart,
+            eos=end_of_text(pair),
+            rng=start,
+        )
+    else:
+        raise AnalysisError(
+            "Texts after prompts are compared by verified nodes, all of their contexts. Pass "
+            "--nodes, and neither --beliefs nor --third."
+        )
     if third is not None:
         places = third_by_entropy(judge, places, third, DEPTH, start)
     for size, drafter in itertools.product([None] if nodes or drafts else sizes, drafters):
@@ -121,7 +163,9 @@ def steps(
         elif beliefs:
             tables.append(compare_beliefs(**given, nodes=nodes or [], noises=noises))
         else:
-            tables.append(compare_nodes(**given, nodes=nodes or [], noises=noises, only=only))
+            chosen = {"nodes": nodes or [], "noises": noises, "only": only, "texts": texts}
+            chosen["numbers"] = numbers or NUMBERS
+            tables.append(compare_nodes(**given, **chosen))
         say(f"{tables[-1]}\n")
         if out is not None:
             record = {

@@ -21,6 +21,7 @@ from otm import Processing
 from otm._arrays import Floats
 from otm.sequence import RefinedScores, Sampled
 from otm.sequence.decoder import evaluate
+from otm.sequence.gains import ends_of, refined_scores
 
 from ..advise.laws import race_agreement, single_survivors
 from ..advise.likeliest_trees import match_law
@@ -32,7 +33,6 @@ from ..models.causal import CausalModel
 from ..models.from_logits import Limited
 from ..models.processing import Setting
 from ..models.translated import SharedTokens
-from ..steps.gains import ends_of, refined_scores
 from .strings import along_strings
 
 NOTHING, NOISE = "nothing", "the same noise"

@@ -14,7 +14,7 @@ from otm.sequence import LanguageModel, Memoised, NoiseTree, SharedNoise
 from otm.sequence.models import Context
 from otm.sequence.noise_tree import tokens_by_noise
 
-from .belief import Seen, fitted_scale, seen_along
+from .belief import Seen, fitted_scale, seen_along, written_on
 from .contexts import check_contexts, entropy, read_anew
 from .nodes import DEPTH, NOISE_TREE
 from .rows import Chosen, NodeRow, NodeTable, rows_within
@@ -45,9 +45,10 @@ def compare_beliefs(
     Raises:
         AnalysisError: for fewer than six contexts.
     """
-    check_contexts(contexts)
+    whose = check_contexts(contexts)
     seeds = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=noises)]
-    seen = [list(seen_along(draft, target, contexts[half::2], seeds, DEPTH)) for half in (0, 1)]
+    written = [written_on(target, contexts[half::2], seeds, DEPTH) for half in (0, 1)]
+    seen = [list(seen_along(draft, each, seeds)) for each in written]
     beliefs = [_beliefs(each) for each in seen]
     tokens: dict[str, list[Floats]] = {name: [] for name in beliefs[0]}
     first = []
@@ -60,6 +61,7 @@ def compare_beliefs(
                 target=judge,
                 contexts=[context] * noises,
                 noises=seeds,
+                texts=written[number % 2][context],
             )
             tokens[name].append(found.mean(axis=0))
         p, q = drafter.next(context), judge.next(context)
@@ -70,10 +72,10 @@ def compare_beliefs(
             name: Chosen(float(budget), f"{budget} nodes", np.array(each)[:, budget])
             for name, each in tokens.items()
         }
-        table += rows_within(budget, chosen, NOISE_TREE)
+        table += rows_within(budget, chosen, NOISE_TREE, whose)
     overlap, nats = np.mean(first, axis=0).tolist()
     scales = tuple(map(fitted_scale, seen))
-    return NodeTable(len(contexts), noises, overlap, nats, scales, tuple(table))
+    return NodeTable(len(contexts), len(whose), noises, overlap, nats, scales, tuple(table))
 
 
 def _beliefs(seen: Sequence[Seen]) -> dict[str, float | tuple[float, ...]]:

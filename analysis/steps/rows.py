@@ -44,7 +44,7 @@ class NodeTable:
     """Schemes by verified nodes.
 
     Attributes:
-        contexts: their number.
+        contexts, texts: their numbers.
         noises: noises of each context.
         overlap: mean Σ min(p, q) after the contexts.
         entropy: mean entropy of the target there, in nats.
@@ -53,6 +53,7 @@ class NodeTable:
     """
 
     contexts: int
+    texts: int
     noises: int
     overlap: float
     entropy: float
@@ -62,8 +63,8 @@ class NodeTable:
     def __str__(self) -> str:
         scales = ", ".join(f"{scale:.2f}" for scale in self.scales)
         lines = [
-            f"{self.contexts} contexts, overlap {self.overlap:.3f}, entropy {self.entropy:.2f}"
-            + (f", scales {scales}" if scales else "")
+            f"{self.contexts} contexts of {self.texts} texts, overlap {self.overlap:.3f}, "
+            f"entropy {self.entropy:.2f}" + (f", scales {scales}" if scales else "")
         ]
         lines += [
             f"{row.nodes:4d} {row.name:40s} {row.mean:.3f} [{row.low:.3f}, {row.high:.3f}]  "
@@ -89,30 +90,41 @@ class Chosen:
     tokens: Floats
 
 
-def rows_within(budget: int, chosen: dict[str, Chosen], reference: str) -> list[NodeRow]:
-    """Return the rows of a budget by falling tokens, each against one of them."""
+def rows_within(
+    budget: int, chosen: dict[str, Chosen], reference: str, texts: Sequence[int]
+) -> list[NodeRow]:
+    """Return the rows of a budget by falling tokens, each against one of them.
+
+    Contexts of one text count as one group.
+    """
     rows = [
         NodeRow(
             name,
             budget,
             one.used,
             one.plan,
-            *(end for ends in against(one.tokens, chosen[reference].tokens) for end in ends),
+            *(end for ends in against(one.tokens, chosen[reference].tokens, texts) for end in ends),
         )
         for name, one in chosen.items()
     ]
     return sorted(rows, key=lambda row: -row.mean)
 
 
-def against(tokens: Floats, reference: Floats) -> tuple[Ends, Ends]:
+def against(
+    tokens: Floats, reference: Floats, texts: Sequence[int] | None = None
+) -> tuple[Ends, Ends]:
     """Return the mean of tokens by context, and of how many fewer they are than others.
+
+    Intervals are over texts, of which each context is one by itself if None.
 
     >>> import numpy as np
     >>> [round(ends[0], 3) for ends in against(np.array([1.0, 2.0]), np.array([2.0, 2.0]))]
     [1.5, 0.5]
     """
     both = np.stack([tokens, reference - tokens], axis=1)
-    means = ratio_of_means(both, np.ones_like(both))
+    whose = range(len(both)) if texts is None else texts
+    groups = np.equal.outer(np.unique(whose), whose)
+    means = ratio_of_means(groups @ both, groups @ np.ones_like(both))
     ends = np.stack([means.value, means.low, means.high], axis=1).tolist()
     return tuple(ends[0]), tuple(ends[1])
 
