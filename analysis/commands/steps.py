@@ -53,8 +53,8 @@ def steps(
         list[float] | None,
         typer.Option(
             min=0.0,
-            help="With --nodes: the draft is the target, its log-probabilities with normal noise "
-            "of this deviation, repeatable.",
+            help="Beside the draft one that is the target, its log-probabilities with normal "
+            "noise of this deviation, repeatable.",
         ),
     ] = None,
     only: Annotated[
@@ -68,14 +68,6 @@ def steps(
             help="With --nodes: numbers of independent sequences, ascending from 1, repeatable.",
         ),
     ] = None,
-    beliefs: Annotated[
-        bool,
-        typer.Option(
-            "--beliefs",
-            help="With --nodes: trees on shared noise only, by other scales than the fitted "
-            "one, one by level, and more features.",
-        ),
-    ] = False,
     drafts: Annotated[
         list[int] | None,
         typer.Option(
@@ -107,13 +99,14 @@ def steps(
 
     import numpy as np
 
+    from otm.sequence import Memoised
+
     from ..files import read_small, write_json
     from ..models.causal import pair_models
     from ..models.pair import end_of_text
     from ..models.prompts import encoded_prompts
     from ..models.source import load_source
     from ..provenance import environment, published_origin
-    from ..steps.beliefs import compare_beliefs
     from ..steps.contexts import along_texts, third_by_entropy, windows
     from ..steps.drafters import BlurredModel
     from ..steps.lists import ListTable, compare_lists
@@ -124,8 +117,9 @@ def steps(
     load = os.getloadavg()
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
     pair = load_source(models)
-    drafter, judge = pair_models(pair, setting)
-    drafters = [BlurredModel(judge, deviation) for deviation in blur or []] or [drafter]
+    drafter, target = pair_models(pair, setting)
+    judge = Memoised(target)  # a draft that is made of it asks where it is asked itself
+    drafters = [drafter, *(BlurredModel(judge, deviation) for deviation in blur or [])]
     for note in pair.notes:
         say(f"note     {note}")
     tables: list[StepTable | NodeTable | ListTable] = []
@@ -134,7 +128,7 @@ def steps(
     if prompts is None:
         tokens = pair.encode(read_small(text, 1 << 28).decode())
         places = windows(tokens, context_tokens, contexts, start)
-    elif nodes and not beliefs and not third:
+    elif nodes and not third:
         written = encoded_prompts(
             prompts, pair.encode, field=field, limit=contexts, most=context_tokens
         )
@@ -149,7 +143,7 @@ def steps(
     else:
         raise AnalysisError(
             "Texts after prompts are compared by verified nodes, all of their contexts. Pass "
-            "--nodes, and neither --beliefs nor --third."
+            "--nodes, and no --third."
         )
     if third is not None:
         places = third_by_entropy(judge, places, third, DEPTH, start)
@@ -160,12 +154,9 @@ def steps(
             tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
         elif drafts:
             tables.append(compare_lists(**given, numbers=drafts, noises=noises))
-        elif beliefs:
-            tables.append(compare_beliefs(**given, nodes=nodes or [], noises=noises))
         else:
-            chosen = {"nodes": nodes or [], "noises": noises, "only": only, "texts": texts}
-            chosen["numbers"] = numbers or NUMBERS
-            tables.append(compare_nodes(**given, **chosen))
+            given |= {"nodes": nodes or [], "noises": noises, "only": only, "texts": texts}
+            tables.append(compare_nodes(**given, numbers=numbers or NUMBERS))
         say(f"{tables[-1]}\n")
         if out is not None:
             record = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from otm._arrays import Floats
 from otm._progress import counted
-from otm.sequence import LanguageModel, SharedNoise
+from otm.sequence import LanguageModel, Memoised, SharedNoise
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts
 from otm.trees import entropy_bits
@@ -85,10 +84,17 @@ def check_contexts(contexts: Sequence[Context], texts: Sequence[int] | None = No
 def read_anew(contexts: Sequence[Context], what: str, *models: LanguageModel) -> Iterator[Context]:
     """Yield contexts; before each the models, or what they are made of, forget all others."""
     for context in counted(contexts, what):
-        for model in itertools.chain(models, (getattr(one, "model", None) for one in models)):
-            if isinstance(model, CausalModel):
-                model.forget()
+        for model in models:
+            _forget(model)
         yield context
+
+
+def _forget(model: LanguageModel) -> None:
+    """Let a model and what it is made of forget what they keep."""
+    if isinstance(model, CausalModel | Memoised):
+        model.forget()
+    if (inner := getattr(model, "model", None)) is not None:
+        _forget(inner)
 
 
 def third_by_entropy(

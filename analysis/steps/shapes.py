@@ -96,8 +96,9 @@ def compare_steps(
     values[BOUND] = 1.0 + bound_terms(np.array(cuts), num_drafts, whose).sum(axis=1)
     rows = []
     for name, tokens in values.items():
-        (mean, _, high), (less, _, less_high) = against(tokens, values[REFINED])
+        found = against(tokens, values[REFINED])
         # No step yields more than L + 1, whatever the cuts of a sample say.
-        rows.append(Row(name, min(mean, length + 1.0), high - mean, less, less_high - less))
+        mean, half = min(found["mean"], length + 1.0), found["high"] - found["mean"]
+        rows.append(Row(name, mean, half, found["less"], found["less_high"] - found["less"]))
     rows.sort(key=lambda row: (row.name != BOUND, -row.mean))
     return StepTable(num_drafts, length, len(contexts), tuple(rows))
