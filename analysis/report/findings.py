@@ -6,7 +6,6 @@ import numpy as np
 
 from ..models.processing import setting_text
 from ..run.tree_names import LIKELIEST, NOISE_TREE, SCALE, SEQUENCES
-from ..statistics import interval_text
 from .aggregate import Aggregates
 from .reading import Run
 from .summary import ATTAINED, LAWS, Scheme
@@ -32,7 +31,7 @@ def short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int
         None,
     )
     if single is not None and np.isfinite(mean[single]):
-        interval = "" if run.is_interval else interval_text(found.lower[setting].at(single), 3)
+        interval = "" if run.is_interval else found.lower[setting].at(single).ends(3)
         accepted = value_or_range(mean[single], upper[single], 3)
         tokens = value_or_range(1 + mean[single], 1 + upper[single], 2)
         lines.append(
