@@ -7,6 +7,7 @@ the target with noise on its logits.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -18,7 +19,7 @@ from otm import drawing
 
 FILES = {kind: (f"kinds_{kind}",) for kind in ("code", "lists", "prose")}
 """By kind, the record of its panel."""
-LIKELIEST, NOISE_TREE = "likeliest tree", "tree on shared noise"
+BOUND, LIKELIEST, NOISE_TREE = "at most, by level cuts", "likeliest tree", "tree on shared noise"
 
 
 def compute(work: Work) -> dict[str, Any]:
@@ -36,14 +37,20 @@ def draw(data: dict[str, Any]) -> Figure:
     canvas = Figure(figsize=(2.75 * len(data["kinds"]), 3.9), layout="constrained")
     panels = canvas.subplots(1, len(data["kinds"]), sharex=True, sharey=True, squeeze=False)[0]
     for panel, (kind, tables) in zip(panels, data["kinds"].items(), strict=True):
+        # The bound is one for the sequences of the record, eight at most, and passed by trees.
         own, *made = [
-            [(table["overlap"], row) for row in table["rows"] if row["nodes"] == nodes.NODES]
+            [
+                (table["overlap"], row)
+                for row in table["rows"]
+                if row["nodes"] == nodes.NODES and row["name"] != BOUND
+            ]
             for table in tables
         ]
         nodes.lines(panel, [point for points in made for point in points])
         _own_draft(panel, {row["name"]: (at, row) for at, row in own})
         panel.set_title(f"{kind}, {tables[0]['entropy']:.1f} nats", fontsize=10)
         panel.set_xlabel("overlap Σ min(p, q) of the draft")
+        panel.set_xlim(0.0, 1.0)
     panels[0].set_ylabel(f"tokens per call, {nodes.NODES} nodes")
     nodes.legend(canvas, panels[0])
     return canvas
@@ -76,12 +83,20 @@ def _colours(panel: Axes) -> list[Any]:
 
 def message(data: dict[str, Any]) -> str:
     """Return what the picture shows."""
-    best, own = [], []
-    for kind, tables in data["kinds"].items():
-        first, last = ({row["name"]: row for row in tables[place]["rows"]} for place in (0, -1))
-        best.append(f"{last[LIKELIEST]['less']:.1f} on {kind}")
-        own.append(f"{first[LIKELIEST]['less']:.1f}")
+    more: list[tuple[str, str]] = []
+    for tables in data["kinds"].values():
+        ends = ({row["name"]: row for row in tables[place]["rows"]} for place in (-1, 0))
+        best, own = (rows[LIKELIEST]["less"] for rows in ends)
+        more.append((f"{best:.1f}", f"{own:.1f}"))
+    overlap = min(tables[-1]["overlap"] for tables in data["kinds"].values())
+    kinds, best, own = map(_listed, (data["kinds"], *zip(*more, strict=True)))
     return (
-        f"Shared noise wins over the likeliest tree, tokens per call with the best draft: "
-        f"{', '.join(best)}; with the target's own small draft {', '.join(own)}"
+        f"Tokens per call that shared noise wins over the likeliest tree, {kinds}: {best} "
+        f"with the best draft (overlap {overlap:.2f} or more), {own} with the target's small one"
     )
+
+
+def _listed(words: Iterable[str]) -> str:
+    """Return words with commas, the last after "and"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -208,8 +208,8 @@ def measure(
     )
     if check and summary.written:
         say(f"checked  {summary.checked}", error=bool(summary.checked.failures))
-    for trees in summary.trees:
-        say(str(trees))
+    for found in summary.trees:
+        say(str(found))
     if summary.unchecked:
         say(f"note: {unchecked_note(summary.unchecked)}", error=True)
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ def _mean_row(rows: Sequence[otm.comparison.ComparisonRow]) -> otm.comparison.Co
         there = [value for value in values if value is not None]
         return float(np.mean(there)) if len(there) == len(values) else None
 
-    numbers = {name: mean([getattr(row, name) for row in rows]) for name in _MEANS}
+    numbers: dict[str, Any] = {name: mean([getattr(row, name) for row in rows]) for name in _MEANS}
     sampled = [row.monte_carlo for row in rows if row.monte_carlo is not None]
     if len(sampled) == len(rows):
         value = np.mean([one.value for one in sampled])
