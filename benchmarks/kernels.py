@@ -4,12 +4,15 @@ One thread, processor time, float32, language-like logits; drafts drawn from p. 
 drafts, K = L = 8 for sequences, the tree is binary with 62. "softmax" is `torch.softmax` of
 all rows that the step reads, target's and draft's. The target's pass is one of a model of
 SmolLM2-135M's shape with random weights, float32, over as many tokens as the step has nodes,
-without the context's share: what a step costs at least. Slopes are exponents of V, of requests and
-of drafts, fitted to the lines above (least squares of logarithms).
+without the context's share: what a step costs at least. "compiled" is the kernel under
+`torch.compile(fullgraph=True)`, once compiled, "library" the exact decoder of `otm.sequence` on the
+same rows. Slopes are exponents of V, of requests and of drafts, fitted to the lines above (least
+squares of logarithms).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +30,8 @@ from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
 from analysis.kernels.vertices import optimal_by_vertex
 from benchmarks.timing import medians
+from otm.sequence import BlockVerification, RefinedScores, Sampled
+from otm.sequence.decoder import DraftTree, StaticDecoder
 
 MODEL_VOCABULARY = 49_152
 SIZES = (
@@ -37,6 +42,10 @@ SIZES = (
     (MODEL_VOCABULARY, 1, 8, 4),
 )
 """V, requests, K, L; a chain has L drafts."""
+LIBRARY: dict[str, Callable[[int, int], StaticDecoder]] = {
+    "block": lambda k, length: BlockVerification(length),
+    "refined scores": RefinedScores,
+}
 _NONE = "—"
 
 
@@ -71,6 +80,10 @@ def operations(
         }
         if num_tokens == MODEL_VOCABULARY and name in ("refined scores", "block K-SEQ"):
             functions["pass"] = functools.partial(forward, target_model(), candidates)
+        if (num_tokens, requests, k, length) == SIZES[0] and name in LIBRARY:
+            compiled = torch.compile(kernel, fullgraph=True)
+            functions["compiled"] = functools.partial(compiled, candidates, rows)
+            functions["library"] = of_library(LIBRARY[name](k, length), candidates[0], rows)
         times = medians(functions, seconds=seconds / 2, least=3, clock=time.process_time)
         yield {
             "operation": name,
@@ -81,6 +94,8 @@ def operations(
             "softmax ms": times["softmax"],
             "times softmax": times["ours"] / times["softmax"],
             "times target's pass": times["ours"] / times["pass"] if "pass" in times else _NONE,
+            "compiled ms": times.get("compiled", _NONE),
+            "library ms": times.get("library", _NONE),
         }
 
 
@@ -118,6 +133,22 @@ def kernels(
             lambda x, rows: recursive_rejection(x, child, sibling, *rows, depth=5),
         )
         yield "traversal", 63, 31, lambda x, rows: traversal(x, child, sibling, *rows, depth=5)
+
+
+def of_library(
+    decoder: StaticDecoder, candidates: torch.Tensor, rows: tuple[torch.Tensor, ...]
+) -> Callable[[], object]:
+    """Return a call of the library's decoder on one request's rows, in float64."""
+    tokens = np.concatenate([[-1], candidates[1:].numpy()])
+    tree = DraftTree(decoder.shape, (), tokens, {})
+    contexts = [context for context in tree.contexts() if context is not None]
+    target, draft = (
+        # the last level has drafted nothing
+        {c: row / row.sum() for c, row in zip(contexts, one[0].double().numpy(), strict=False)}
+        for one in rows[:2]
+    )
+    tree = dataclasses.replace(tree, draft=draft)
+    return lambda: decoder.verify(tree, target.__getitem__, Sampled(0))
 
 
 def softmaxes(logits: tuple[torch.Tensor, ...]) -> object:

@@ -44,7 +44,7 @@ def table(record: Record) -> str:
     columns = [of_size(record, *size) for size in SIZES]
     head = ["tokens per call"]
     for k, length in SIZES:
-        head += [f"K = {k}, L = {length}", "less than refined scores"]
+        head += [f"K = {k}, L = {length}", "against refined scores"]
     rows = [
         (name, *(cell for rows in columns for cell in _cells(rows[name]))) for name in columns[-1]
     ]
@@ -52,8 +52,8 @@ def table(record: Record) -> str:
 
 
 def _cells(row: Record) -> tuple[str, str]:
-    less = f"{written(row['less'])} ± {written(row['less_half'])}" if row["less_half"] else ""
-    return f"{written(row['mean'])} ± {written(row['half'])}", less
+    against = f"{signed(-row['less'])} ± {written(row['less_half'])}" if row["less_half"] else ""
+    return f"{written(row['mean'])} ± {written(row['half'])}", against
 
 
 def written(value: float) -> str:
@@ -65,6 +65,16 @@ def written(value: float) -> str:
     return re.sub(r"^(−?)0", r"\1", f"{value:.2f}".replace("-", "−"))
 
 
+def signed(value: float) -> str:
+    """Write a difference with its sign, 0 with none.
+
+    >>> signed(0.154), signed(-2.3), signed(-0.001)
+    ('+.15', '−2.30', '.00')
+    """
+    shown = written(abs(value))
+    return shown if float(shown) == 0 else ("−" if value < 0 else "+") + shown
+
+
 def nodes_table(record: Record) -> str:
     """Return tokens per call by scheme and verified nodes, with differences at one budget."""
     rows = record["tables"][0]["rows"]
@@ -73,12 +83,12 @@ def nodes_table(record: Record) -> str:
     for row in rows:
         by_name.setdefault(row["name"], {})[row["nodes"]] = row
     names = sorted(by_name, key=lambda name: (name != BOUND, -by_name[name][COMPARED]["mean"]))
-    head = ["tokens per call, nodes:", *map(str, budgets), f"less than shared noise, {COMPARED}"]
+    head = ["tokens per call, nodes:", *map(str, budgets), f"against shared noise, {COMPARED}"]
     table_rows = []
     for name in names:
         one = by_name[name]
-        less = "" if name == NOISE_TREE else _interval(one[COMPARED], "less_")
-        table_rows.append((name, *(written(one[budget]["mean"]) for budget in budgets), less))
+        against = "" if name == NOISE_TREE else _against(one[COMPARED])
+        table_rows.append((name, *(written(one[budget]["mean"]) for budget in budgets), against))
     return markdown(head, table_rows)
 
 
@@ -92,7 +102,7 @@ def quality_table(tables: list[Record]) -> str:
 
 
 def difference_table(record: Record, reference: str) -> str:
-    """Return tokens per call by variant and budget, each with what it has less than one of them."""
+    """Return tokens per call by variant and budget, each with its difference to one of them."""
     rows = record["tables"][0]["rows"]
     budgets = sorted({row["nodes"] for row in rows})
     by_name = {(row["name"], row["nodes"]): row for row in rows}
@@ -102,7 +112,7 @@ def difference_table(record: Record, reference: str) -> str:
     )
     head = ["tokens per call"]
     for budget in budgets:
-        head += [f"{budget} nodes", "less"]
+        head += [f"{budget} nodes", f"against {reference}"]
     return markdown(
         head,
         [
@@ -113,7 +123,7 @@ def difference_table(record: Record, reference: str) -> str:
                     for budget in budgets
                     for cell in (
                         _interval(by_name[name, budget]),
-                        "" if name == reference else _interval(by_name[name, budget], "less_"),
+                        "" if name == reference else _against(by_name[name, budget]),
                     )
                 ),
             )
@@ -152,8 +162,8 @@ def matching_table(found: dict[float, Record], budgets: tuple[int, ...]) -> str:
         for budget in budgets:
             usual, noise = by_name.get((LIKELIEST, budget)), by_name[NOISE_TREE, budget]
             usual = usual or noise
-            less = "0" if usual is noise else _interval(usual, "less_")
-            cells = (written(usual["mean"]), written(noise["mean"]), less)
+            more = "0" if usual is noise else _interval(usual, "less_")
+            cells = (written(usual["mean"]), written(noise["mean"]), more)
             rows.append((f"{temperature:g}", str(budget), *cells))
     head = ["temperature", "nodes", LIKELIEST, "on shared noise", "more"]
     return markdown(head, rows)
@@ -162,6 +172,12 @@ def matching_table(found: dict[float, Record], budgets: tuple[int, ...]) -> str:
 def _interval(row: Record, name: str = "") -> str:
     half = 0.5 * (row[f"{name}high"] - row[f"{name}low"])
     return f"{written(row[name.rstrip('_') or 'mean'])} ± {written(half)}"
+
+
+def _against(row: Record) -> str:
+    """Return what a row has more, or with a minus less, than the one that it is compared with."""
+    half = 0.5 * (row["less_high"] - row["less_low"])
+    return f"{signed(-row['less'])} ± {written(half)}"
 
 
 def page(text: str) -> str:

@@ -5,9 +5,10 @@ makes the draft's law (1 − γ')p + γ'·1{draft race's winner} and the target'
 race's winner}, to be verified losslessly given the key: without it the output has law q. Its
 strength is what the token tells of the key, E KL(watermarked target‖target). γ = 1 is `otm.Race`:
 the token is a function of the key, of strength H(q), and drafts are accepted when both races have
-one winner. γ = 0 is speculative sampling without a watermark. Both ends at once (Hu & Huang 2024,
-2410.20418: not for watermarks of this kind) are had where the coin of acceptance and the draw after
-a rejection come from the key as well (He et al. 2026, 2602.01428).
+one winner. γ = 0 is speculative sampling without a watermark. No watermark of this kind has both
+ends at once (Hu & Huang 2024, 2410.20418). One with a second key for what replaces a rejected draft
+has all the acceptance and most of the strength (`otm.watermarks.DualKey`, as in vLLM), and all of
+both where the coin of acceptance comes from the key as well (He et al. 2026, 2602.01428).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -46,6 +48,9 @@ def compute(work: Work) -> dict[str, Any]:
                 "race": float(otm.acceptance(otm.Race(), problem)),
                 "speculative": float(otm.acceptance(otm.Maximal(), problem)),
                 "entropy": strength(problem.target, 1.0),
+                "two_keys": otm.watermarks.strength(
+                    otm.watermarks.DualKey(), draft=problem.draft, target=problem.target
+                ),
             }
         )
         work.tick()
@@ -78,35 +83,56 @@ def acceptance(
 
 def message(data: dict[str, Any]) -> str:
     """Return what the picture shows."""
-    said = [
-        f"{100 * (panel['speculative'] - panel['race']):.1f} points ({panel['name']})"
-        for panel in data["panels"]
-    ]
-    return "A watermark of full strength costs acceptance: " + ", ".join(said)
+    lost = [100 * (panel["speculative"] - panel["race"]) for panel in data["panels"]]
+    kept = [100 * panel["two_keys"] / panel["entropy"] for panel in data["panels"]]
+    return (
+        f"A watermark of full strength costs {min(lost):.0f} to {max(lost):.0f} points of "
+        f"acceptance with one key; with two none, and it keeps {min(kept):.0f} to "
+        f"{max(kept):.0f} % of its strength"
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw a line per pair, from speculative sampling to its race, a star at the keyed coin."""
+    """Draw a line per pair, from no watermark to the race, and what two keys have beside it."""
     canvas, axes = drawing.figure(width=5.6, height=4.2)
     for number, panel in enumerate(data["panels"]):
         colour = drawing.PALETTE[number]
         axes.plot(panel["acceptance"], panel["strength"], color=colour)
-        axes.plot([panel["speculative"]], [0.0], "o", color=colour, mfc="white")
-        axes.plot([panel["race"]], [panel["entropy"]], "o", color=colour)
-        axes.plot([panel["speculative"]], [panel["entropy"]], "*", color=colour, ms=9)
-        axes.annotate(
-            f"race, {panel['name']}",
-            (panel["race"], panel["entropy"]),
-            xytext=(-6, -3),
-            textcoords="offset points",
-            color=colour,
-            fontsize=8,
-            ha="right",
+        full = panel["speculative"]
+        marks = (
+            (full, 0.0, "o", "no watermark", (9, -3), "left"),
+            (panel["race"], panel["entropy"], "o", "one key", (0, 8), "center"),
+            (full, panel["two_keys"], "D", "two keys", (9, -3), "left"),
+            (full, panel["entropy"], "*", "two keys,\nkeyed coin", (9, -8), "left"),
+        )
+        for x, y, shape, said, offset, side in marks:
+            inside = "white" if said == "no watermark" else colour
+            size = 9 if shape == "*" else 6
+            axes.plot([x], [y], shape, color=colour, mfc=inside, ms=size)
+            if number == 0:
+                _label(axes, said, (x, y), offset, colour, side)
+        half = len(panel["strength"]) // 2
+        place = (panel["acceptance"][half], panel["strength"][half])
+        left = number > 0
+        _label(
+            axes, panel["name"], place, (-6 if left else 8, -3), colour, "right" if left else "left"
         )
     axes.set_xlabel("acceptance")
     axes.set_ylabel("watermark strength, nats per token")
-    axes.margins(x=0.3, y=0.1)
-    drawing.note(
-        canvas, "open: no watermark · filled: the race · star: acceptance's coin in the key, too"
-    )
+    axes.margins(x=0.3, y=0.15)
+    drawing.note(canvas, "lines: one key, mixed in part into both models")
     return canvas
+
+
+def _label(
+    axes: Axes,
+    said: str,
+    place: tuple[float, float],
+    offset: tuple[float, float],
+    colour: str,
+    side: str,
+) -> None:
+    """Write beside a point."""
+    axes.annotate(
+        said, place, xytext=offset, textcoords="offset points", color=colour, fontsize=8, ha=side
+    )

@@ -22,6 +22,7 @@ from otm import (
     transport as transport,
     trees as trees,
     verifiers as verifiers,
+    watermarks as watermarks,
 )
 from otm.comparison import (
     compare as compare,

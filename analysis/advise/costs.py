@@ -20,6 +20,7 @@ from otm._arrays import Floats
 from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 
 from ..decode.plain import plain_step
+from ..kernels.decoders import by_kernel
 from .clocked import Clocked
 from .families import Plan, Work
 
@@ -122,6 +123,7 @@ class Clock:
         if decoder is None:
             return (plain_step(self.target, context, randomness),)
         models: dict[str, LanguageModel] = {"draft": self.draft, "target": self.target}
+        decoder = by_kernel(decoder)  # as `decode` steps
         return step(decoder, **models, context=context, randomness=randomness, eos=self.eos).tokens
 
     def work(self, decoder: Decoder) -> Work:

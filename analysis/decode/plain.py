@@ -9,6 +9,7 @@ import numpy as np
 
 from otm.sequence import Decoder, Generation, LanguageModel, Randomness, Sampled, Step, generate
 
+from ..kernels.decoders import by_kernel
 from .results import Task, TextRecord
 
 PLAIN = "plain decoding"
@@ -47,7 +48,7 @@ def decode_text(
         text = Generation(tuple(tokens), tuple(steps), bool(tokens) and tokens[-1] == eos)
     else:
         text = generate(
-            decoder,
+            by_kernel(decoder),
             draft=draft,
             target=target,
             context=context,

@@ -2,7 +2,17 @@
 // Answers the reader's controls and draws every chart from the embedded data. Nothing is fetched.
 (function () {
   const { answer, measured } = JSON.parse(document.getElementById("run-data").textContent);
-  const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#6A3D9A", "#8C564B"];
+  // Colours of charts by day and by night; schemes have theirs in turn.
+  const LOOKS = {
+    light: {
+      paper: "#ffffff", ink: "#222222", best: "#000000", grid: "#e6e6e6", zero: "#bbbbbb", axis: "#888888", soft: "#6f6f6f", go: "#1a7f37", stop: "#b3261e",
+      schemes: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8860B", "#56B4E9", "#6A3D9A", "#8C564B"],
+    },
+    dark: {
+      paper: "#0f141a", ink: "#dde3ea", best: "#ffffff", grid: "#2a323c", zero: "#4a5562", axis: "#7f8a96", soft: "#9aa6b2", go: "#4cc26a", stop: "#ff7b6e",
+      schemes: ["#4DA3E0", "#F0803C", "#2FC79A", "#E29CC3", "#E0B040", "#8FD0FA", "#A98BDC", "#C99A8C"],
+    },
+  };
   const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
   const MOST_LINES = 6; // of a chart; more cannot be told apart
   const CHAIN = -1;
@@ -247,24 +257,32 @@
   }
 
   // ---- charts -----------------------------------------------------------------------------------------------------------
-  const AXIS = { gridcolor: "#e6e6e6", zerolinecolor: "#bbbbbb", linecolor: "#888888", ticks: "outside", automargin: true };
-  const axis = (title, extra) => Object.assign({}, AXIS, { title: { text: title } }, extra || {});
+  const night = window.matchMedia("(prefers-color-scheme: dark)");
+  let paper = 0; // width on paper while printing, else 0
+  const look = () => LOOKS[night.matches && paper === 0 ? "dark" : "light"];
+  const bare = (extra) => Object.assign({ gridcolor: look().grid, zerolinecolor: look().zero, linecolor: look().axis, ticks: "outside", automargin: true }, extra);
+  const axis = (title, extra) => bare(Object.assign({ title: { text: title } }, extra));
   const NARROW = 620;
   const layout = (width, x, y, height, right) => ({
     xaxis: x, yaxis: y, width, height, showlegend: false, hovermode: "closest",
     margin: { l: width < NARROW ? 48 : 60, r: right, t: 12, b: 48 },
-    paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff",
-    font: { family: "Helvetica, Arial, sans-serif", size: 13, color: "#222222" },
+    paper_bgcolor: look().paper, plot_bgcolor: look().paper,
+    font: { family: "Helvetica, Arial, sans-serif", size: 13, color: look().ink },
   });
   const CONFIG = { displayModeBar: false }; // its buttons would lie on the labels, and one of them uploads the chart
 
-  const dark = new Map(); // colours of schemes: the same in every chart
-  measured.schemes.forEach((scheme, i) => {
-    const rank = measured.schemes.slice(0, i).filter((other) => (other.kind === "optimum") === (scheme.kind === "optimum")).length;
-    const colour = scheme.kind === "optimum" ? "#000000" : COLOURS[rank % COLOURS.length];
-    dark.set(i, { colour, dash: DASHES[(scheme.kind === "optimum" ? rank : Math.floor(rank / COLOURS.length)) % DASHES.length] });
-  });
-  dark.set(CHAIN, { colour: "#777777", dash: "solid" });
+  // Colour and dash of a scheme: the same in every chart.
+  function lineOf(place) {
+    if (place === CHAIN) {
+      return { colour: look().soft, dash: "solid" };
+    }
+    const { kind } = measured.schemes[place];
+    const rank = measured.schemes.slice(0, place).filter((other) => (other.kind === "optimum") === (kind === "optimum")).length;
+    const colours = look().schemes;
+    return kind === "optimum"
+      ? { colour: look().best, dash: DASHES[rank % DASHES.length] }
+      : { colour: colours[rank % colours.length], dash: DASHES[Math.floor(rank / colours.length) % DASHES.length] };
+  }
 
   // A name on at most three lines of so many characters, broken between words where it can be.
   function broken(text, most) {
@@ -347,7 +365,7 @@
       .filter((i) => ["optimum", "verifier"].includes(measured.schemes[i].kind) && columnOf[i].has(now.k) && mean[columnOf[i].get(now.k)] !== null)
       .sort((a, b) => mean[columnOf[b].get(now.k)] - mean[columnOf[a].get(now.k)]).slice(0, MOST_LINES).sort((a, b) => a - b);
   };
-  const styled = (scheme, line) => Object.assign({ label: measured.schemes[scheme].short, points: true }, dark.get(scheme), line);
+  const styled = (scheme, line) => Object.assign({ label: measured.schemes[scheme].short, points: true }, lineOf(scheme), line);
   const overBins = (table, now) => chosen(now).map((scheme) => {
     const pick = (rows) => rows.map((one) => one[columnOf[scheme].get(now.k)]);
     return styled(scheme, { x: table.centre, y: pick(table.mean), low: pick(table.low), high: pick(table.high) });
@@ -377,17 +395,17 @@
       if (now.costs) {
         const schemes = bestOfEach(plans, now.costs, now.budget).map((plan) => plan.scheme).filter((scheme) => scheme !== CHAIN);
         lines = (chain.length > 0 ? [CHAIN] : []).concat(schemes.slice(0, MOST_LINES - 2)).map((scheme) => Object.assign(
-          { label: answer.short[scheme] }, dark.get(scheme), overBudget(plans.all.filter((plan) => plan.scheme === scheme), now.costs)));
+          { label: answer.short[scheme] }, lineOf(scheme), overBudget(plans.all.filter((plan) => plan.scheme === scheme), now.costs)));
       } else {
-        lines = [["cheap", answer.cheap, "#1a7f37"], ["dear", answer.dear, "#b3261e"]].flatMap(([name, costs, colour]) =>
+        lines = [["cheap", answer.cheap, look().go], ["dear", answer.dear, look().stop]].flatMap(([name, costs, colour]) =>
           [["best tree if " + name, plans.all, "solid"], ["best chain if " + name, chain, "dot"]].filter(([, some]) => some.length > 0)
             .map(([label, some, dash]) => Object.assign({ label, colour, dash }, overBudget(some, costs))));
       }
       lines = lines.filter((line) => line.y.length > 0);
-      lines.push({ label: "plain decoding", colour: "#999999", dash: "dot", width: 1, x: [1, answer.budget], y: [1, 1] });
+      lines.push({ label: "plain decoding", colour: look().soft, dash: "dot", width: 1, x: [1, answer.budget], y: [1, 1] });
       const chart = lineChart(width, lines, axis("drafted tokens of a call, at most", { tickvals: powers(answer.budget), type: answer.budget > 8 ? "log" : "linear" }), "× plain decoding");
       if (now.budget < answer.budget) {
-        chart.layout.shapes = [{ type: "line", x0: now.budget, x1: now.budget, yref: "paper", y0: 0, y1: 1, line: { color: "#555555", width: 1, dash: "dot" } }];
+        chart.layout.shapes = [{ type: "line", x0: now.budget, x1: now.budget, yref: "paper", y0: 0, y1: 1, line: { color: look().soft, width: 1, dash: "dot" } }];
       }
       return chart;
     },
@@ -410,7 +428,7 @@
       const traces = rows.flatMap(([scheme, column], place) => {
         const share = spread.histogram[column];
         const scale = 0.62 / Math.max(...share);
-        const colour = dark.get(scheme).colour;
+        const colour = lineOf(scheme).colour;
         const q = spread.quantiles[column];
         const base = { type: "scatter", hoverinfo: "skip", mode: "lines" };
         const bar = (from, to, thick) => Object.assign({}, base, { x: [from, to], y: [-place - 0.12, -place - 0.12], line: { color: colour, width: thick } });
@@ -424,15 +442,15 @@
           bar(q[1], q[3], 7),
           {
             type: "scatter", mode: "markers", x: [q[2], mean[column]], y: [-place - 0.12, -place - 0.12], text: ["median", "mean"],
-            marker: { opacity: 1, color: "#ffffff", symbol: ["circle", "diamond"], size: [9, 10], line: { color: colour, width: 2 } },
+            marker: { opacity: 1, color: look().paper, symbol: ["circle", "diamond"], size: [9, 10], line: { color: colour, width: 2 } },
             hovertemplate: plain(cut(measured.schemes[scheme].short, 44)) + "<br>%{text} %{x:.3f}<extra></extra>",
           },
         ];
       });
       const ticks = { showticklabels: false, range: [-rows.length + 0.65, 0.75], ticks: "", zeroline: false, showgrid: false };
-      const chart = layout(width, axis("acceptance at one position", { range: [-0.02, 1.02] }), Object.assign({}, AXIS, ticks), 80 + 58 * rows.length, 12);
+      const chart = layout(width, axis("acceptance at one position", { range: [-0.02, 1.02] }), bare(ticks), 80 + 58 * rows.length, 12);
       chart.annotations = rows.map(([scheme], place) => ({
-        x: 0, y: 0.3 - place, xanchor: "left", yanchor: "middle", showarrow: false, bgcolor: "#ffffffc0", font: { size: 12 },
+        x: 0, y: 0.3 - place, xanchor: "left", yanchor: "middle", showarrow: false, bgcolor: look().paper + "c0", font: { size: 12 },
         text: plain(cut(measured.schemes[scheme].short, 44)),
       }));
       return { traces, layout: chart };
@@ -441,15 +459,15 @@
     "chart-lost": (now, width) => {
       const parts = measured.lost[now.setting];
       const traces = parts.map((part, place) => ({
-        type: "bar", orientation: "h", x: [part.mean], y: [-place - 0.2], width: 0.34, marker: { color: place === 0 ? "#1a7f37" : COLOURS[1] },
+        type: "bar", orientation: "h", x: [part.mean], y: [-place - 0.2], width: 0.34, marker: { color: place === 0 ? look().go : look().schemes[1] },
         error_x: part.low === null ? undefined : {
-          type: "data", symmetric: false, array: [part.high - part.mean], arrayminus: [part.mean - part.low], color: "#555555", thickness: 1, width: 3,
+          type: "data", symmetric: false, array: [part.high - part.mean], arrayminus: [part.mean - part.low], color: look().soft, thickness: 1, width: 3,
         },
         hovertemplate: plain(part.words) + "<br>%{x:.3f}<extra></extra>",
       }));
       const most = Math.max(...parts.map((part) => (part.high === null ? part.mean : part.high)));
       const ticks = { showticklabels: false, range: [-parts.length + 0.4, 0.6], ticks: "", zeroline: false, showgrid: false };
-      const chart = layout(width, axis("share of first drafts", { range: [0, most * 1.05] }), Object.assign({}, AXIS, ticks), 60 + 42 * parts.length, 12);
+      const chart = layout(width, axis("share of first drafts", { range: [0, most * 1.05] }), bare(ticks), 60 + 42 * parts.length, 12);
       chart.annotations = parts.map((part, place) => ({
         x: 0, y: 0.2 - place, xanchor: "left", yanchor: "middle", showarrow: false, font: { size: 12 },
         text: fixed(part.mean, 3) + " " + plain(cut(part.words, width < NARROW ? 44 : 80)),
@@ -460,7 +478,7 @@
       const known = measured.decode.filter((one) => one.predicted !== null);
       const top = Math.max(1, ...known.map((one) => Math.max(one.predicted, one.measured_high || one.measured))) * 1.05;
       const traces = [
-        { type: "scatter", mode: "lines", x: [1, top], y: [1, top], line: { color: "#777777", width: 1, dash: "dot" }, hoverinfo: "skip" },
+        { type: "scatter", mode: "lines", x: [1, top], y: [1, top], line: { color: look().soft, width: 1, dash: "dot" }, hoverinfo: "skip" },
         {
           type: "scatter", mode: "markers", x: known.map((one) => one.predicted), y: known.map((one) => one.measured),
           error_y: {
@@ -468,7 +486,7 @@
             array: known.map((one) => (one.measured_high === null ? 0 : one.measured_high - one.measured)),
             arrayminus: known.map((one) => (one.measured_low === null ? 0 : one.measured - one.measured_low)),
           },
-          text: known.map((one) => plain(cut(one.decoder, 44))), marker: { color: COLOURS[0], size: 9 },
+          text: known.map((one) => plain(cut(one.decoder, 44))), marker: { color: look().schemes[0], size: 9 },
           hovertemplate: "%{text}<br>predicted %{x:.3f}, measured %{y:.3f}<extra></extra>",
         },
       ];
@@ -476,7 +494,6 @@
     },
   };
 
-  let paper = 0; // width on paper while printing, else 0
   const draw = (ids, now) => Promise.all(ids.map((id) => {
     const place = byId(id);
     const width = paper || (place && place.clientWidth); // said, because the library measures its element on the first drawing only
@@ -505,6 +522,8 @@
     byId("controls").reset();
     refresh(["chart-speed"]);
   });
+
+  night.addEventListener("change", () => refresh(everything));
 
   // Paper has one width, whatever the window had.
   const PAPER = 680;

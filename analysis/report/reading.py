@@ -6,6 +6,7 @@ folder are not followed, and sizes are checked before memory is taken.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -161,14 +162,12 @@ class Run:
         `prompt` and `position` are int64, others float64.
         """
         for path in self.shards:
-            try:
-                for batch in shard_batches(path, columns):
+            with _open(path) as shard:
+                for batch in shard_batches(shard, columns):
                     yield {
                         name: _array(values, name, path)
                         for name, values in zip(columns, batch, strict=True)
                     }
-            except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-                raise _unreadable(path, error) from error
 
 
 def open_run(folder: Path) -> Run:
@@ -308,9 +307,12 @@ def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set
     return rows, common or set()
 
 
-def _open(path: Path) -> pq.ParquetFile:
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[pq.ParquetFile]:
+    """Open a file; what cannot be read of it, at once or later, is one typed error."""
     try:
-        return pq.ParquetFile(path, pre_buffer=False)
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            yield file
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
 

@@ -36,7 +36,7 @@ from ..steps.noise_trees import noise_given, noise_law, noise_scale
 from ..steps.texts import SampledText
 from .strings import along_strings
 
-NOTHING, NOISE = "nothing", "the same noise"
+NOTHING, NOISE = "nothing", "shared noise"
 PROBABILITIES, TREES = "draft probabilities", "tree attention"
 
 BLOCK = "block"
@@ -50,7 +50,8 @@ output are both this token).
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A rule: its name, what it does, and what it needs of an engine beyond a draft model.
+    """A rule: its name, what it does, what it needs of an engine beyond a draft model, and how many
+    drafted nodes a call verifies at most.
 
     What it accepts of a given text is exact unless it is `sampled`.
     """
@@ -58,6 +59,7 @@ class Rule:
     name: str
     words: str
     needs: str
+    nodes: int
     sampled: bool = False
 
 
@@ -126,20 +128,26 @@ class Reader:
         self.draft, self.target, self.setting = draft, target, setting
         self.sizes, self.eos = sizes, eos
         self.limits, self.aware = dict(limits or {}), aware
-        self._chains = _chains(setting)
         size, length, number = sizes.nodes, sizes.length, sizes.sequences
+        self._chains = _chains(setting, length)
         nodes = f"tree of {size} nodes"
-        both = f"{TREES}, probabilities"
+        both = f"{TREES}, draft probs"
         self.rules = (
             *(rule for rule, _ in self._chains),
-            Rule(BLOCK, "block verification", PROBABILITIES),
-            Rule("likeliest-tree", f"match, {nodes}, the likeliest paths", TREES),
-            Rule("noise-tree", f"match, {nodes} on shared noise", f"{TREES}, {NOISE}", True),
-            Rule("refined-scores", f"refined scores, {number} sequences of {length}", both, True),
+            Rule(BLOCK, "block verification", PROBABILITIES, length),
+            Rule("likeliest-tree", f"match, {nodes}, the likeliest paths", TREES, size),
+            Rule("noise-tree", f"match, {nodes} on shared noise", f"{TREES}, {NOISE}", size, True),
+            Rule(
+                "refined-scores",
+                f"refined scores, {number} sequences of {length}",
+                both,
+                number * length,
+                True,
+            ),
         )
         if isinstance(draft, SharedTokens):
             words = "match of texts (SLEM), argmax draft in its own tokens"
-            self.rules += (Rule("string-match", words, NOTHING),)
+            self.rules += (Rule("string-match", words, NOTHING, length),)
         self._heard: list[tuple[SampledText, Floats]] = []
 
     def after(self, begin: int) -> tuple[Any, Any]:
@@ -256,7 +264,7 @@ def chain_walk(joint: Floats, text: SampledText, length: int, starts: int, eos: 
     return along_all_lengths(law, num_drafts=1, most=length, starts=starts)[-1]
 
 
-def _chains(setting: Setting) -> list[tuple[Rule, Agreement]]:
+def _chains(setting: Setting, length: int) -> list[tuple[Rule, Agreement]]:
     """Return the rules for one sequence that look at one draft at a time."""
     target = setting.target
     alike = "filtered as the target" if setting.draft == target else "as set"
@@ -269,21 +277,21 @@ def _chains(setting: Setting) -> list[tuple[Rule, Agreement]]:
     ):
         drafts.setdefault(processing, (name, words))
     return [
-        (Rule("match-independent", "match, sampled draft", NOTHING), lambda p, z, q: p * q),
+        (Rule("match-independent", "match, sampled draft", NOTHING, length), lambda p, z, q: p * q),
         (
-            Rule("match-argmax", "match, argmax draft", NOTHING),
+            Rule("match-argmax", "match, argmax draft", NOTHING, length),
             lambda p, z, q: np.minimum(likeliest(p), q),
         ),
         (
-            Rule("match-noise", "match, draft on shared noise", NOISE),
+            Rule("match-noise", "match, draft on shared noise", NOISE, length),
             lambda p, z, q: race_agreement(p, q),
         ),
         *(
-            (Rule(name, f"rejection, draft {words}", PROBABILITIES), _rejection(processing))
+            (Rule(name, f"rejection, draft {words}", PROBABILITIES, length), _rejection(processing))
             for processing, (name, words) in drafts.items()
         ),
         (
-            Rule("rejection-bfloat16", "rejection, draft in bfloat16", PROBABILITIES),
+            Rule("rejection-bfloat16", "rejection, draft in bfloat16", PROBABILITIES, length),
             lambda p, z, q: np.minimum(in_bfloat16(p), q),
         ),
     ]

@@ -109,18 +109,21 @@ def _rounded(steps: float) -> str:
 
 def _table(read: RulesRead, told: Attribution | None) -> Iterator[str]:
     record, beside = "" if told is None else "record", "" if read.beside is None else "beside"
-    head = ("rule", "tokens a call", beside, record, "needs of the engine")
+    head = ("rule", "tokens/call", beside, record, "nodes", "needs of the engine")
     rows: list[tuple[str, ...]] = [head]
     for rule in read.order:
         one, mark = read.rules[rule], ""
         if told is not None:
             p_value = told.p_values[rule]
-            mark = f"no {p_value:.0e}" if p_value < ERROR else f"yes {p_value:.2f}"
+            small = "<1e-9" if p_value < 1e-9 else f"{p_value:.0e}"
+            mark = f"no {small}" if p_value < ERROR else f"yes {p_value:.2f}"
         gain = read.gain_beside(rule)
         more = "" if gain is None else _sure(gain, "+.2f")
-        rows.append((one.name, _sure(read.survivals.tokens(rule)), more, mark, one.needs))
-    keep = [place for place in range(5) if any(row[place] for row in rows)]
-    yield from columns([tuple(row[place] for place in keep) for row in rows], right=())
+        found = _sure(read.survivals.tokens(rule))
+        rows.append((one.name, found, more, mark, str(one.nodes), one.needs))
+    keep = [place for place, name in enumerate(head) if name]
+    chosen = [tuple(row[place] for place in keep) for row in rows]
+    yield from columns(chosen, right=(len(keep) - 2,))
 
 
 def _sure(found: Estimate, form: str = ".2f") -> str:
@@ -150,9 +153,10 @@ def _basis(read: RulesRead, told: Attribution | None) -> Iterator[str]:
     yield from paragraph(
         "basis",
         f"{len(read.walks)} texts {source} from {read.survivals.clusters} prompts, "
-        f"{sampled}; {sizes.length} drafts in a row; what rules accept is exact given the "
-        "text, but for the noise of trees and the drafts of refined scores; 95 % intervals over "
-        "prompts",
+        f"{sampled}; {sizes.length} drafts in a row. A call of the target verifies so many drafted "
+        "nodes at most and writes the tokens that it accepts and one of its own. What rules accept "
+        "is exact given the text, but for the noise of trees and the drafts of refined scores; "
+        "95 % intervals over prompts",
     )
     if read.vocabulary_loss > 0.0:
         yield from paragraph(

@@ -117,13 +117,12 @@ def read_shard(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     return {column_of_today(name): table[name].to_numpy() for name in table.column_names}, metadata
 
 
-def shard_batches(path: Path, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
-    """Yield some columns of a shard by today's names, some rows at a time."""
-    with pq.ParquetFile(path, pre_buffer=False) as shard:
-        stored = {column_of_today(name): name for name in shard.schema_arrow.names}
-        wanted = [stored[name] for name in columns]
-        for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=wanted):
-            yield [batch.column(name) for name in wanted]
+def shard_batches(shard: pq.ParquetFile, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
+    """Yield some columns of an open shard by today's names, some rows at a time."""
+    stored = {column_of_today(name): name for name in shard.schema_arrow.names}
+    wanted = [stored[name] for name in columns]
+    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=wanted):
+        yield [batch.column(name) for name in wanted]
 
 
 def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:

@@ -106,20 +106,23 @@ def _sums(out: Path, names: list[str]) -> dict[tuple[tuple[str, float], ...], Cl
     """Return the sums of some columns over prompts, by setting."""
     sums: dict[tuple[tuple[str, float], ...], ClusterSums] = {}
     for path in shard_files(out).values() if names else ():
-        there = set(map(column_of_today, pq.read_schema(path).names))
-        keys = [name for name in SAMPLING if name in there]
-        for batch in shard_batches(path, ["prompt", *keys, *names]):
-            prompts, *values = map(np.asarray, batch)
-            settings, where = np.unique(
-                np.stack(values[: len(keys)], axis=1), axis=0, return_inverse=True
-            )
-            rows = np.stack(values[len(keys) :], axis=1)
-            for number, setting in enumerate(settings.tolist()):
-                mine = np.flatnonzero(where.reshape(-1) == number)
-                key = tuple(zip(keys, setting, strict=True))
-                if key not in sums:
-                    sums[key] = ClusterSums(groups=1, clusters=MOST_CLUSTERS, columns=len(names))
-                sums[key].add(np.zeros(len(mine), dtype=np.int64), prompts[mine], rows[mine])
+        with pq.ParquetFile(path, pre_buffer=False) as shard:
+            there = set(map(column_of_today, shard.schema_arrow.names))
+            keys = [name for name in SAMPLING if name in there]
+            for batch in shard_batches(shard, ["prompt", *keys, *names]):
+                prompts, *values = map(np.asarray, batch)
+                settings, where = np.unique(
+                    np.stack(values[: len(keys)], axis=1), axis=0, return_inverse=True
+                )
+                rows = np.stack(values[len(keys) :], axis=1)
+                for number, setting in enumerate(settings.tolist()):
+                    mine = np.flatnonzero(where.reshape(-1) == number)
+                    key = tuple(zip(keys, setting, strict=True))
+                    if key not in sums:
+                        sums[key] = ClusterSums(
+                            groups=1, clusters=MOST_CLUSTERS, columns=len(names)
+                        )
+                    sums[key].add(np.zeros(len(mine), dtype=np.int64), prompts[mine], rows[mine])
     return sums
 
 

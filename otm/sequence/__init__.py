@@ -9,6 +9,7 @@ from otm.sequence.best_step_lp import BestStep, best_step
 from otm.sequence.best_verification import BestVerification
 from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.block_verification import BlockVerification
+from otm.sequence.blocks import BlockMarginals, block_marginals
 from otm.sequence.decoder import (
     Decoder,
     DraftTree,
@@ -46,13 +47,11 @@ from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
 from otm.sequence.matching import MatchingDecoder
 from otm.sequence.models import (
     Absorbing,
-    BlockMarginals,
     LanguageModel,
     MarkovModel,
     Memoised,
     TableModel,
     ZerothOrder,
-    block_marginals,
     markov_pair,
     sequence_law,
 )

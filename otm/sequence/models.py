@@ -113,7 +113,7 @@ class ZerothOrder(OneByOne):
     mass: NDArray[np.float64]
 
     def __init__(self, mass: ArrayLike) -> None:
-        checked = _distributions(mass, name="mass", form="(V,)", ndim=1)
+        checked = distributions_of(mass, name="mass", form="(V,)", ndim=1)
         object.__setattr__(self, "mass", checked)
 
     @property
@@ -229,61 +229,6 @@ class TableModel(OneByOne):
                 "Capture it as well."
             )
         return np.asarray(self.table[key], dtype=np.float64)
-
-
-@dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
-class BlockMarginals(OneByOne):
-    """A draft model whose law at a position ignores the path to it.
-
-    Block-diffusion and parallel heads (DFlash, DSpark, Medusa) fill a block in one pass. Their law
-    of a block is the product of its positions' laws: even a perfect one, whose positions are the
-    target's own marginals, does not know which token goes with which. What can be made of such
-    drafts is told by the decoders as for any other draft model: sampled (`BlockVerification`,
-    `SpeculativeSampling`), by argmax (`LikeliestTree(size, length, width=1)`) or as a tree
-    (`LikeliestTree`).
-
-    Args:
-        rows: the laws of the block's positions, `(L, V)`.
-        start: how many tokens stand before the block.
-
-    Raises:
-        InvalidDistribution: if `rows` are not distributions `(L, V)`.
-        InvalidParameter: if `start` is no integer ≥ 0; on use, for a position outside the block.
-
-    Reference: DFlash; DDTree 2026 (2604.12989); docs/theory.md, "Drafters of marginals".
-
-    >>> BlockMarginals([[0.5, 0.5], [0.25, 0.75]], start=1).next([0, 1])
-    array([0.25, 0.75])
-    """
-
-    rows: NDArray[np.float64]
-    start: int
-
-    def __init__(self, rows: ArrayLike, start: int = 0) -> None:
-        checked = _distributions(rows, name="rows", form="(L, V)", ndim=2)
-        vars(self).update(rows=checked, start=check_count(start, name="start", minimum=0))
-
-    @property
-    def num_tokens(self) -> int:
-        """V."""
-        return int(self.rows.shape[1])
-
-    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the law of the position after `context`, whatever its tokens.
-
-        Raises:
-            InvalidParameter: if that is no position of the block, or the context no sequence of
-                tokens.
-        """
-        context = check_context(context)
-        position = len(context) - self.start
-        if not 0 <= position < len(self.rows):
-            raise InvalidParameter(
-                f"The block has {len(self.rows)} positions after {self.start} tokens; "
-                f"{len(context)} tokens precede another. Draft at most the block's length, from "
-                "its start."
-            )
-        return np.asarray(self.rows[position])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -533,37 +478,6 @@ def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> N
     return law
 
 
-def block_marginals(model: LanguageModel, *, context: Sequence[int], length: int) -> BlockMarginals:
-    """Return the drafter of a model's exact marginals, the best that heads per position can learn.
-
-    p_i(y) = Pr(the i-th token after `context` is y), i = 1 … L.
-
-    Args:
-        model: any model, such as the target.
-        context: tokens so far.
-        length: L ≥ 1 positions.
-
-    Returns:
-        BlockMarginals, for a step that starts at `context`.
-
-    Raises:
-        TooLarge: beyond the limit of `otm.sequence.sequence_law`.
-
-    Cost: V^L. Reference: docs/theory.md, "Drafters of marginals".
-
-    >>> from otm.sequence import MarkovModel
-    >>> block_marginals(MarkovModel([[1.0, 0.0], [0.0, 1.0]]), context=[1], length=2).rows.tolist()
-    [[0.0, 1.0], [0.0, 1.0]]
-    """
-    start = check_context(context)
-    law = sequence_law(model, start, length)
-    axes = range(law.ndim)
-    rows = np.stack(
-        [law.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
-    )
-    return BlockMarginals(rows / rows.sum(axis=1, keepdims=True), start=len(start))
-
-
 def _last_tokens(context: Context) -> str:
     beyond = len(context) - _MOST_SHOWN
     shown = str(context[-_MOST_SHOWN:])
@@ -580,7 +494,7 @@ def require_affordable_law(num_tokens: int, length: int) -> None:
         )
 
 
-def _distributions(values: object, *, name: str, form: str, ndim: int) -> NDArray[np.float64]:
+def distributions_of(values: object, *, name: str, form: str, ndim: int) -> NDArray[np.float64]:
     """Return distributions with that many axes, the last over tokens."""
     rows = host_pmf(values, name=name)
     if rows.ndim != ndim:

@@ -105,6 +105,9 @@ class Sampled(Randomness):
             a function of noise and target. Without, drafters that look at noise ahead of the text
             (`NoiseTree`) draw a seed from `rng`, once: one `Sampled` is one text.
 
+    Attributes:
+        rng: the generator.
+
     Raises:
         InvalidParameter: if `rng` is not a generator, or `noise` no `SharedNoise`.
 
@@ -114,20 +117,20 @@ class Sampled(Randomness):
     """
 
     def __init__(self, rng: RNGLike, noise: SharedNoise | None = None) -> None:
-        self._rng = check_rng(rng)
+        self.rng = check_rng(rng)
         self._noise = noise if noise is None else check_instance(noise, SharedNoise, name="noise")
 
     def choose(self, mass: NDArray[np.float64]) -> int:
         """Invert the distribution function at one uniform."""
-        return int(inverse_cdf(mass, self._rng.random(1))[0])
+        return int(inverse_cdf(mass, self.rng.random(1))[0])
 
     def accept(self, probability: float) -> bool:
         """Compare one uniform with the probability."""
-        return bool(self._rng.random() < probability)
+        return bool(self.rng.random() < probability)
 
     def draw(self, law: Law, mass: NDArray[np.float64]) -> NDArray[np.int64]:
         """Draw by the law's sampler."""
-        return np.asarray(law.draw(mass, self._rng.random((1, law.num_uniforms(len(mass)))))[0])
+        return np.asarray(law.draw(mass, self.rng.random((1, law.num_uniforms(len(mass)))))[0])
 
     def verify(
         self,
@@ -140,7 +143,7 @@ class Sampled(Randomness):
         """Execute the published steps of the rule."""
         rule = prepare_conditional(verifier, law, draft, target)
         rows = check_drafts(drafts, rule.problem)
-        output, _ = rule.verify(rows, self._rng.random((1, rule.num_uniforms)), None)
+        output, _ = rule.verify(rows, self.rng.random((1, rule.num_uniforms)), None)
         return int(output[0])
 
     def sample(self, target: NDArray[np.float64], position: int) -> int:
@@ -158,7 +161,7 @@ class Sampled(Randomness):
     def noise(self, position: int, num_tokens: int, cells: int | None) -> NoiseRow:
         """Return the position's noise, of a seed that stays for the whole text."""
         if self._noise is None:
-            self._noise = SharedNoise(int(self._rng.random() * 2.0**53))
+            self._noise = SharedNoise(int(self.rng.random() * 2.0**53))
         return NoiseRow.of(self._noise.row(position, num_tokens), cells)
 
     def winner(self, target: NDArray[np.float64], state: RaceState | NoiseRow) -> int:
@@ -172,12 +175,12 @@ class Sampled(Randomness):
 
     def without_noise(self) -> Sampled:
         """Return the generator's."""
-        return Sampled(self._rng)
+        return Sampled(self.rng)
 
     def _gumbels(self, position: int, num_tokens: int) -> NDArray[np.float64]:
         if self._noise is not None:
             return self._noise.row(position, num_tokens)
-        return -log_exponentials(self._rng.random(num_tokens))
+        return -log_exponentials(self.rng.random(num_tokens))
 
 
 class Enumerated(Randomness):

@@ -36,6 +36,7 @@ from otm import (
     transport,
     trees,
     verifiers,
+    watermarks,
 )
 from otm.audit.text_log import LoggedText
 from otm.audit.token_log import parse_record
@@ -110,6 +111,7 @@ DRAFTED = sequence.NoiseTree(1, 1).draft(
     MARKOV, (0,), sequence.Sampled(np.random.default_rng(0), NOISES[0])
 )
 JOINT = np.full((2, 2), 0.25)
+MARKED = {"scheme": watermarks.DualKey(), "draft": P, "target": Q}
 COUNTED = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9}
 TRACED = {"num_uniforms": 1, "most_slanted": 8, "most_work": 99, "most_seconds": 9.0}
 ERRORS = audit.Errors(detect=0.5, false_alarm=0.1, missed=0.1)
@@ -503,8 +505,11 @@ CALLS: list[Call] = [
     (partial.gamma_star, {"pair": PAIR, "k": [1, 2]}),
     (partial.optimal_acceptance, {"pair": PAIR, "k": [1, 2]}),
     (sequence.Absorbing, {"model": MARKOV, "eos": 1, "start": 0}),
-    (sequence.BlockMarginals, {"rows": [[0.5, 0.5]], "start": 0}),
-    (sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2}),
+    (
+        sequence.BlockMarginals,
+        {"rows": [[0.5, 0.5]], "start": 0, "transition": [[0.0, 1.0], [1.0, 0.0]]},
+    ),
+    (sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2, "memory": 1}),
     (sequence.BestVerification, {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV}),
     (sequence.BlockKSeq, {"num_drafts": 2, "length": 1}),
     (sequence.Fly, {"length": 3, "window": 2, "entropy": 0.3, "samples": 1}),
@@ -642,6 +647,12 @@ CALLS: list[Call] = [
         {"acceptance": VECTOR, "num_nodes": 3, "num_explored": 2, "least_extra": 1},
     ),
     (trees.tunstall_upper, {"acceptance": VECTOR, "num_nodes": 3, "max_width": 2}),
+    (watermarks.DualKey, {"keyed_coin": True, "weight": 0.5}),
+    (watermarks.DualKey().token, {"draft": P, "target": Q, "rng": rng()}),
+    (watermarks.evidence_laws, MARKED),
+    (watermarks.mean_score, MARKED),
+    (watermarks.strength, MARKED),
+    (watermarks.tokens_to_flag, MARKED | {"power": 0.5, "level": 0.25}),
     (verifiers.gamma_star, {"problem": PROBLEM}),
     (
         verifiers.prepare_batch,

@@ -56,6 +56,7 @@ from tests.sequence.toys import (
     SIZES,
     SUCCESSIVE,
     bias,
+    block_drafter,
     decoders,
     num_trees,
     random_models,
@@ -84,7 +85,10 @@ def toy(index: int) -> tuple[Any, Any, list[Decoder], int]:
     rng = np.random.default_rng([5, index])
     size = SIZES[index % len(SIZES)]
     draft, target = random_models(size.num_tokens, size.length, rng)
-    return draft, target, decoders(size, index, rng), size.num_tokens
+    instances = decoders(size, index, rng)
+    # a block with a transition is a draft model like any other
+    drafter = block_drafter(size.num_tokens, size.length, rng) if index % 5 == 2 else draft
+    return drafter, target, instances, size.num_tokens
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,7 @@ def test_watermarks_end_at_the_race(built: Path) -> None:
         assert panel["strength"][-1] == panel["entropy"]
         assert np.all(np.diff(panel["strength"]) > 0)
         assert np.all(np.diff(panel["acceptance"]) < 0)
+        assert 0.5 * panel["entropy"] < panel["two_keys"] < panel["entropy"]
 
 
 def test_detectors_are_sure_between_the_bounds_from_one_token(built: Path) -> None:

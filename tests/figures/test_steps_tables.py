@@ -74,7 +74,7 @@ def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
     (alt,) = re.findall(r"!\[([^]]*)\]\(docs/images/nodes\.png\)", text)
     assert f"shared noise {noise}" in alt and f"likeliest tree {likeliest}" in alt
     caption = text.partition("docs/images/nodes.png)")[2].partition("##")[0]
-    assert nodes.NODES == 64 and "*Sixty-four tokens verified in one call" in caption
+    assert nodes.NODES == 64 and "*Sixty-four drafted tokens verified in one call" in caption
     assert re.findall(r"\d\.\d+", caption) == [likeliest, noise, refined]
 
 

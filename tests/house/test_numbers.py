@@ -87,6 +87,10 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.verifiers.tournament.MOST_TOKENS": {
         "64": ["otm/verifiers/tournament.py: an integer in [1, {}]"]
     },
+    "otm.watermarks._MOST_ENTRIES": {"2²⁴": ["otm/watermarks.py: beyond {} classes"]},
+    "otm.watermarks.LEAST_TOKENS": {"8": ["otm/watermarks.py: The least T ≥ {}, by bisection"]},
+    "otm.watermarks.MOST_TOKENS": {"a million": ["otm/watermarks.py: infinite beyond {}"]},
+    "otm.watermarks._DOUBT": {"32": ["docs/theory.md: 2π|θ|/{}, and at the saddle"]},
     "otm.transport.lp.MAX_VARIABLES": {
         "four million": [
             "otm/transport/lp.py: beyond {} variables",

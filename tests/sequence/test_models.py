@@ -11,23 +11,18 @@ import otm
 from otm.sequence import (
     Absorbing,
     BlockMarginals,
-    BlockVerification,
     LanguageModel,
-    LikeliestTree,
     MarkovModel,
     Memoised,
     SpeculativeSampling,
     TableModel,
     ZerothOrder,
-    best_step,
-    block_marginals,
     expected_step,
     markov_pair,
-    matched_tokens,
     sequence_law,
 )
 from otm.sequence.models import next_distribution, next_distributions
-from tests.sequence.toys import contexts, random_models
+from tests.sequence.toys import random_models
 
 TABLE = {(): [0.5, 0.5], (0,): [0.25, 0.75], (1,): [1.0, 0.0]}
 MODELS: list[LanguageModel] = [
@@ -250,34 +245,6 @@ class TestTheGate:
         assert next_distributions(Counting(), [], name="draft") == {}
 
 
-# --- drafters of marginals
-
-
-@pytest.mark.parametrize("length", [1, 2, 4])
-def test_two_texts(length: int) -> None:
-    """0000 and 1111, each with probability 1/2."""
-    target = TableModel(
-        {c: np.full(2, 0.5) if len(set(c)) != 1 else np.eye(2)[c[0]] for c in contexts(2, length)}
-    )
-    draft = block_marginals(target, context=[], length=length)
-    np.testing.assert_allclose(draft.rows, np.full((length, 2), 0.5))
-    models = {"draft": draft, "target": target, "context": []}
-    # A sampled block is one of the two texts with 2/2^L: 1 + Σ 2^{1−i}, below 3 at any length, and
-    # nothing does better with it.
-    sampled = expected_step(BlockVerification(length), **models).block_efficiency
-    assert sampled == pytest.approx(3 - 2.0 ** (1 - length), abs=1e-14)
-    assert best_step(BlockVerification(length), **models).value == pytest.approx(sampled, abs=1e-9)
-    assert expected_step(SpeculativeSampling(length), **models).block_efficiency == pytest.approx(
-        sampled, abs=1e-14
-    )
-    # The argmax block is one text throughout: 1 + L/2. Both texts take a whole tree: 1 + L with
-    # 2^{L+1} − 2 vertices.
-    argmax = matched_tokens(LikeliestTree(length, length, width=1), **models)
-    np.testing.assert_allclose(argmax, 1 + 0.5 * np.arange(length + 1))
-    whole = matched_tokens(LikeliestTree(2 ** (length + 1) - 2, length), **models)
-    assert whole[-1] == pytest.approx(1 + length)
-
-
 NARROW = np.float32([1 / 3, 1 / 3, 1 / 3])  # in float64 it sums to 1 + 3e-8
 
 
@@ -302,25 +269,3 @@ def test_a_float32_table_is_the_distribution_that_it_rounds(model: LanguageModel
     )
     assert found.block_efficiency == pytest.approx(exact.block_efficiency, abs=1e-15)
     assert sequence_law(model, [], 2).sum() == pytest.approx(1.0, abs=1e-15)
-
-
-def test_marginals_of_a_chain() -> None:
-    chain = MarkovModel([[0.9, 0.1], [0.2, 0.8]])
-    rows = block_marginals(chain, context=[0], length=3).rows
-    np.testing.assert_allclose(
-        rows, [np.linalg.matrix_power(chain.table, n)[0] for n in (1, 2, 3)], atol=1e-15
-    )
-
-
-def test_positions_and_wrong_arguments() -> None:
-    model = BlockMarginals([[0.5, 0.5], [0.25, 0.75]], start=2)
-    np.testing.assert_array_equal(
-        model.next_batch([(0, 0), (1, 1, 1), (0, 1, 0)]), model.rows[[0, 1, 1]]
-    )
-    for outside in ([0], [0, 0, 0, 0]):
-        with pytest.raises(otm.errors.InvalidParameter, match="2 positions after 2 tokens"):
-            model.next(outside)
-    with pytest.raises(otm.errors.InvalidParameter, match="context must be a sequence of tokens"):
-        model.next("ab")  # type: ignore[arg-type]
-    with pytest.raises(otm.errors.InvalidDistribution, match=r"the form \(L, V\)"):
-        BlockMarginals([0.5, 0.5])  # type: ignore[arg-type]

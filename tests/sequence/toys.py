@@ -17,6 +17,7 @@ import otm
 from otm.sequence import (
     DECODERS,
     BlockKSeq,
+    BlockMarginals,
     BlockVerification,
     Decoder,
     DraftSelection,
@@ -92,6 +93,13 @@ def smooth_models(num_tokens: int, depth: int, seed: int) -> tuple[TableModel, T
         TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in every}) for _ in range(2)
     )
     return draft, target
+
+
+def block_drafter(num_tokens: int, length: int, rng: np.random.Generator) -> BlockMarginals:
+    """A drafter of a block at the start of a text, with a transition of rank two."""
+    rows = [random_row(num_tokens, rng) for _ in range(length)]
+    left, right = rng.normal(size=(2, num_tokens, 2))
+    return BlockMarginals(rows, 0, (left, right))
 
 
 def random_tree(depth: int, width: int, num_nodes: int, rng: np.random.Generator) -> TreeShape:

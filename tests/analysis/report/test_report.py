@@ -441,6 +441,23 @@ def test_corrupt_pages_are_refused(copy: Path, tmp_path: Path) -> None:
         write_report(copy, out=tmp_path / "out")
 
 
+def test_prompts_with_a_damaged_byte_are_read_or_refused(copy: Path) -> None:
+    """What Parquet finds while it reads, a header or a page later, is refused as what it finds when
+    it opens.
+    """
+    run, path = open_run(copy), copy / "prompts.parquet"
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(4, 300):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])
+        try:
+            reading.read_prompts(run, [0, 1])
+        except AnalysisError as error:
+            assert "prompts.parquet" in str(error)
+            refused += 1
+    assert refused > 30
+
+
 def test_a_shard_that_links_out_of_the_run_is_not_followed(copy: Path, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere.parquet"
     (copy / "shards" / "shard-00002.parquet").rename(moved)

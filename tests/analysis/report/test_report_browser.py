@@ -31,7 +31,7 @@ from tests.analysis.report.synthetic_run import (
     whole_record,
     write_run,
 )
-from tests.browser import DESKTOP, PHONE, until, window
+from tests.browser import DESKTOP, LUMINANCE, PHONE, check_schemes, emulate, until, window
 
 CHARTS = {
     "chart-speed",
@@ -480,4 +480,37 @@ def test_charts_follow_their_column_and_never_scroll_the_page(page: Any) -> None
         "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width "
         "> 900",
     )
+    assert page.get_log("browser") == []
+
+
+def test_page_and_charts_are_dark_where_the_system_is_and_never_on_paper(page: Any) -> None:
+    """Texts of a chart stand out from its ground by 4.5 to 1, lines by 2 to 1 at least; colours
+    follow the system while the page is open.
+    """
+    chart = (
+        LUMINANCE
+        + """
+const rgb = (node, name) => ratio(luminance(getComputedStyle(node)[name]), floor);
+const chart = document.getElementById("chart-speed");
+const floor = luminance(getComputedStyle(chart.querySelector("svg.main-svg")).backgroundColor);
+const all = (pick) => Array.from(chart.querySelectorAll(pick));
+return [floor, Math.min(...all("text").map((one) => rgb(one, "fill"))),
+  Math.min(...all("path.js-line").map((one) => rgb(one, "stroke")))];
+"""
+    )
+    try:
+        check_schemes(page)
+        for scheme in ("dark", "light", "dark"):
+            emulate(page, scheme)
+            dark = str(scheme == "dark").lower()
+            until(
+                page, chart.replace("return [floor,", f"return (floor < .1) === {dark} && [floor,")
+            )
+            _, texts, lines = page.execute_script(chart)
+            assert texts >= 4.5 and lines >= 2.0, scheme
+        page.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+        until(page, chart.replace("return [floor,", "return floor > .9 && [floor,"))
+        page.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    finally:
+        emulate(page, "")
     assert page.get_log("browser") == []

@@ -1,0 +1,322 @@
+"""Watermarks with two keys: output law, acceptance, evidence, scores and tokens until detection,
+each against enumeration, quadrature or many simulated keys.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import scipy
+
+import otm
+from otm.audit.end_to_end import JointAudit
+from otm.sequence import ZerothOrder
+from otm.watermarks import (
+    DualKey,
+    _gain,
+    _Parts,
+    _tail,
+    _winner_mean,
+    evidence_laws,
+    mean_score,
+    strength,
+    tokens_to_flag,
+)
+
+P, Q = np.array([0.5, 0.1, 0.3, 0.1]), np.array([0.1, 0.3, 0.25, 0.35])
+PAIR = {"draft": P, "target": Q}
+KEYS = 200_000
+
+
+def simulated(seed: int) -> tuple[np.ndarray, ...]:
+    """Many keys at once, by uniforms and logarithms: token, whether it is the draft, coin, and the
+    scores of both keys.
+    """
+    rng = np.random.default_rng(seed)
+    first, second, coin = rng.random((KEYS, 4)), rng.random((KEYS, 4)), rng.random(KEYS)
+    rest = np.maximum(Q - P, 0.0)
+    drafted = (np.log(first) / P).argmax(axis=1)
+    with np.errstate(divide="ignore"):
+        other = (np.log(second) / rest).argmax(axis=1)
+    accepted = coin < (Q / P)[drafted]
+    token = np.where(accepted, drafted, other)
+    rows = np.arange(KEYS)
+    scores = [-np.log1p(-uniforms[rows, token]) for uniforms in (first, second)]
+    return token, accepted, coin, *scores
+
+
+TOKEN, ACCEPTED, COIN, *SCORES = simulated(7)
+
+
+def score(scheme: DualKey) -> np.ndarray:
+    """What the detector counts, key by key."""
+    if scheme.keyed_coin:
+        return np.where(1 - scheme.weight >= COIN, *SCORES)
+    return (1 - scheme.weight) * SCORES[0] + scheme.weight * SCORES[1]
+
+
+SCHEMES = [DualKey(keyed, weight) for keyed in (False, True) for weight in (0.0, 0.1, 0.6, 1.0)]
+
+
+# --- the output
+
+
+def test_in_the_mean_over_keys_the_output_has_the_targets_law() -> None:
+    found = np.bincount(TOKEN, minlength=4) / KEYS
+    assert np.abs(found - Q).max() < 5 * 0.5 / math.sqrt(KEYS)
+    accepted = otm.acceptance(otm.Maximal(), otm.Problem(draft=P, target=Q, law=otm.IID(1)))
+    assert ACCEPTED.mean() == pytest.approx(accepted, abs=5 * 0.5 / math.sqrt(KEYS))
+
+
+def test_a_token_is_a_function_of_two_races_and_a_coin() -> None:
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        drafted = int(np.argmin(rng.exponential(size=4) / P))
+        accepted = bool(rng.random() < Q[drafted] / P[drafted])
+        replacement = 1 + 2 * int(np.argmin(rng.exponential(size=4)[1::2] / (Q - P)[1::2]))
+        found = DualKey().token(**PAIR, rng=seed)
+        assert found == ((drafted, True) if accepted else (replacement, False))
+
+
+def audited(draw: Callable[[np.ndarray, np.ndarray, Any], int]) -> Any:
+    """The audit of a step that drafts by itself; its draws are integrated, so the law is the mean
+    over keys.
+    """
+    return otm.audit.step(
+        lambda draft, target, rng: [draw(np.array(draft.next([])), np.array(target.next([])), rng)],
+        draft=ZerothOrder([0.5, 0.3, 0.2]),
+        target=ZerothOrder([0.2, 0.35, 0.45]),
+        length=1,
+        rng=0,
+    )
+
+
+def replaced(p: np.ndarray, q: np.ndarray, clocks: Any) -> int:
+    """The winner of the residual's race."""
+    return int(1 + np.argmin(clocks[1:] / (q - p)[1:]))
+
+
+def one_key(p: np.ndarray, q: np.ndarray, rng: Any) -> int:
+    """The clocks that drafted a token replace it, too."""
+    clocks = rng.exponential(size=3)
+    x = int(np.argmin(clocks / p))
+    return x if rng.random() * p[x] < q[x] else replaced(p, q, clocks)
+
+
+def coin_of_the_draft(p: np.ndarray, q: np.ndarray, rng: Any) -> int:
+    """The coin is a uniform that the draft was drawn with."""
+    clocks = rng.exponential(size=3)
+    x = int(np.argmin(clocks / p))
+    return x if np.exp(-clocks[0]) * p[x] < q[x] else replaced(p, q, rng.exponential(size=3))
+
+
+def test_the_audit_finds_two_keys_unbiased() -> None:
+    found = audited(lambda p, q, rng: DualKey().token(draft=p, target=q, rng=rng)[0])
+    assert (found.verdict, type(found)) == ("lossless", JointAudit)
+
+
+@pytest.mark.parametrize(
+    ("biased", "distance"),
+    [
+        # Draft 0 wins at T ~ Exp(1) and leaves E_j = p_j T + E_j'. Its replacement is 1 if
+        # (.3 T + E_1')/.05 < (.2 T + E_2')/.25, with 1/6 · 1/2.3, not 1/6; it is replaced with .3.
+        (one_key, 13 / 460),
+        # Draft 0 wins with the coin e^{−T/2}, below 2/5 with .16, not .4; it is drawn with 1/2.
+        (coin_of_the_draft, 0.12),
+    ],
+)
+def test_the_audit_finds_shared_randomness(biased: Any, distance: float) -> None:
+    found = audited(biased)
+    assert (found.verdict, type(found)) == ("not lossless", JointAudit)
+    assert found.total_variation == pytest.approx(distance, abs=1e-12)
+
+
+# --- what a detector that knows both models can find
+
+
+def joint_law() -> dict[tuple[int, int, int], float]:
+    """Pr(X = x, Z = z, Y = y) of draft, replacement and output."""
+    rest = np.maximum(Q - P, 0.0)
+    found = {}
+    for x, z, y in itertools.product(range(4), repeat=3):
+        keep = min(1.0, Q[x] / P[x])
+        found[x, z, y] = P[x] * rest[z] / rest.sum() * (keep * (y == x) + (1 - keep) * (y == z))
+    return found
+
+
+def test_strength_is_the_information_of_the_joint_law() -> None:
+    joint = joint_law()
+    rest = np.maximum(Q - P, 0.0) / np.maximum(Q - P, 0.0).sum()
+    told = sum(
+        mass * math.log(mass / (P[x] * rest[z] * Q[y])) for (x, z, y), mass in joint.items() if mass
+    )
+    assert strength(DualKey(), **PAIR) == pytest.approx(told, rel=1e-13)
+    entropy = -(Q * np.log(Q)).sum()
+    assert strength(DualKey(keyed_coin=True), **PAIR) == pytest.approx(entropy, rel=1e-14)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_evidence_has_the_likelihood_ratios_of_the_joint_law(keyed: bool) -> None:
+    """The power of every level is that of the whole joint law, and the divergence the strength."""
+    null, marked = evidence_laws(DualKey(keyed), **PAIR)
+    assert null.sum() == pytest.approx(1.0) and marked.sum() == pytest.approx(1.0)
+    live = marked > 0
+    told = (marked[live] * np.log(marked[live] / null[live])).sum()
+    assert told == pytest.approx(strength(DualKey(keyed), **PAIR), rel=1e-12)
+    if keyed:  # the key decides for a token, which the text has or not
+        pairs = {
+            (x, y): (Q[x] * Q[y], Q[x] * (x == y)) for x, y in itertools.product(range(4), repeat=2)
+        }
+        whole = np.array(list(pairs.values())).T
+    else:
+        joint = joint_law()
+        rest = np.maximum(Q - P, 0.0) / np.maximum(Q - P, 0.0).sum()
+        whole = np.array([(P[x] * rest[z] * Q[y], mass) for (x, z, y), mass in joint.items()]).T
+    for factor in (0.0, 0.5, 1.5, 2.0, 3.0, 5.0):
+        wanted = np.maximum(whole[1] - factor * whole[0], 0.0).sum()
+        assert np.maximum(marked - factor * null, 0.0).sum() == pytest.approx(wanted, abs=1e-14)
+
+
+def test_contexts_in_a_batch_are_contexts_by_themselves() -> None:
+    both = {"draft": np.stack([P, Q]), "target": np.stack([Q, Q])}
+    for scheme in (DualKey(), DualKey(keyed_coin=True)):
+        for function in (strength, mean_score):
+            alone = [function(scheme, draft=p, target=Q) for p in (P, Q)]
+            np.testing.assert_allclose(function(scheme, **both), alone, rtol=1e-14)
+        null, marked = evidence_laws(scheme, **both)
+        told = np.where(
+            marked > 0,
+            marked * np.log(np.where(marked > 0, marked, 1.0) / np.maximum(null, 1e-300)),
+            0.0,
+        )
+        np.testing.assert_allclose(told.sum(axis=-1), strength(scheme, **both), rtol=1e-12)
+
+
+# --- the score of a detector that knows none
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_mean_scores_are_those_of_many_keys(scheme: DualKey) -> None:
+    """Within five standard errors; by the derivative of the characteristic function, closely."""
+    found = score(scheme)
+    wanted = mean_score(scheme, **PAIR)
+    assert found.mean() - 1 == pytest.approx(wanted, abs=5 * found.std() / math.sqrt(KEYS))
+    growth = _Parts.of(scheme, P, Q).growth
+    assert (growth(1e-6j) / 1e-6j).real - 1 == pytest.approx(wanted, abs=1e-9)
+    for at in (0.4, 0.3 + 1j, -2.0, 0.1 - 7j):
+        terms = np.exp(at * found)
+        if np.real(at) < 0.4 or scheme.weight in (0.1, 0.6):
+            assert abs(np.exp(growth(at)) - terms.mean()) < 6 * terms.std() / math.sqrt(KEYS)
+
+
+@pytest.mark.parametrize("mass", [0.999, 0.3, 1e-3, 0.99e-4, 1e-6])
+def test_the_winners_score_by_quadrature(mass: float) -> None:
+    """u of a token that wins with probability p has distribution function u^{1/p}."""
+    with mpmath.workdps(30):
+        rate = 1 / mpmath.mpf(mass)
+        mean = mpmath.digamma(1 + rate) - mpmath.digamma(2)
+        # with v = 1 − u: ∫ v^{−s} rate (1 − v)^{rate−1} dv
+        at = mpmath.mpc(0.25, 1.5)
+        wanted = rate * mpmath.beta(1 - at, rate)
+        whole = mpmath.quad(
+            lambda x: x ** (-at) * (1 - x / rate) ** (rate - 1),
+            [0, 1e-6, 1e-3, 0.1, 1, 10, rate if rate < 50 else 60],
+        )
+        assert abs(whole * rate**at - wanted) < 1e-5 * abs(wanted)
+    assert _gain(np.array(mass)) == pytest.approx(float(mean), abs=1e-13)
+    assert abs(_winner_mean(np.array(mass), 0.25 + 1.5j) - complex(wanted)) < 1e-11 * abs(wanted)
+
+
+# --- how many tokens
+
+
+@pytest.mark.parametrize("tokens", [8, 40, 3000])
+@pytest.mark.parametrize("part", [0.7, 1.0, 1.6])
+def test_tails_are_those_of_gamma_laws(tokens: int, part: float) -> None:
+    found = _tail(lambda s: complex(-np.log(1 - s)), tokens, part * tokens, 1.0)
+    assert found == pytest.approx(scipy.special.gammaincc(tokens, part * tokens), abs=1e-10)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES[:3] + SCHEMES[4:7], ids=str)
+def test_the_power_is_that_of_many_texts(scheme: DualKey) -> None:
+    """Texts of ten tokens, 20,000 of them, marked and not; five standard errors."""
+    tokens, level = 10, 0.05
+    texts = score(scheme).reshape(-1, tokens).sum(axis=1)
+    rng = np.random.default_rng(3)
+    clear = rng.exponential(size=(2, *texts.shape, tokens))
+    weights = (1 - scheme.weight, scheme.weight) if not scheme.keyed_coin else (1.0, 0.0)
+    others = np.tensordot(weights, clear, axes=1).sum(axis=1)
+    threshold = np.quantile(others, 1 - level)
+    parts = _Parts.of(scheme, P, Q)
+    error = 5 * 0.5 / math.sqrt(len(texts))
+    assert _tail(parts.growth, tokens, threshold, 1 / max(parts.weights)) == pytest.approx(
+        (texts > threshold).mean(), abs=error
+    )
+    # a threshold that is off by 5 standard errors of its level moves the power by more than these
+    assert parts.power(tokens, level) == pytest.approx((texts > threshold).mean(), abs=4 * error)
+
+
+def test_tokens_to_flag_is_the_first_number_that_suffices() -> None:
+    for scheme in (DualKey(), DualKey(keyed_coin=True)):
+        found = tokens_to_flag(scheme, **PAIR, power=0.9, level=1e-3)
+        parts = _Parts.of(scheme, P, Q)
+        assert parts.power(int(found), 1e-3) >= 0.9 > parts.power(int(found) - 1, 1e-3)
+        few, _ = otm.lossy.tokens_to_detect(
+            **dict(zip(("target", "output"), evidence_laws(scheme, **PAIR), strict=True)),
+            power=0.9,
+            level=1e-3,
+        )
+        assert few < found
+    assert tokens_to_flag(DualKey(), draft=[1.0, 0.0], target=[1.0, 0.0]) == math.inf
+    assert tokens_to_flag(DualKey(), draft=np.full(100, 0.01), target=np.full(100, 0.01)) == 8
+
+
+def test_a_detector_weighs_its_keys_by_what_they_tell() -> None:
+    """Numbers of docs/theory.md."""
+    p, q = np.array([0.75, 0.125, 0.125]), np.array([0.25, 0.375, 0.375])
+    first, second = (mean_score(DualKey(weight=w), draft=p, target=q) for w in (0.0, 1.0))
+    best = second / (first + second)
+    assert best == pytest.approx(0.413, abs=5e-4)
+    tokens = [tokens_to_flag(DualKey(weight=w), draft=p, target=q) for w in (0.1, best, 1.0)]
+    assert tokens == [135, 96, 279]
+
+
+def test_the_gamma_law_that_has_two_moments_right_is_too_short_in_its_tail() -> None:
+    """Scores of two keys add up to no gamma variable; numbers of docs/theory.md."""
+    tokens, weight = 200, 0.1
+
+    def two_gammas(s: complex) -> complex:
+        return complex(-np.log((1 - 0.9 * s) * (1 - 0.1 * s)))
+
+    spread = (1 - weight) ** 2 + weight**2
+    for level, factor in ((1e-2, 1.019), (1e-6, 1.183)):
+        threshold = spread * scipy.special.gammainccinv(tokens / spread, level)
+        found = _tail(two_gammas, tokens, threshold, 1 / (1 - weight))
+        assert found / level == pytest.approx(factor, abs=5e-4)
+
+
+# --- input
+
+
+def test_bad_input() -> None:
+    for wrong in ("yes", 1):
+        with pytest.raises(
+            otm.errors.InvalidParameter, match="keyed_coin must be of the class bool"
+        ):
+            DualKey(wrong)  # type: ignore[arg-type]
+    with pytest.raises(otm.errors.InvalidParameter, match=r"weight must lie in \[0, 1\]"):
+        DualKey(weight=1.5)
+    with pytest.raises(otm.errors.ShapeMismatch, match="share one vocabulary"):
+        strength(DualKey(), draft=P, target=Q[:3] / Q[:3].sum())
+    with pytest.raises(otm.errors.InvalidDistribution, match=r"one pair of laws \(V,\)"):
+        DualKey().token(draft=[P], target=[Q], rng=0)
+    wide = {"draft": otm.examples.zipf(10_000), "target": otm.examples.zipf(10_000)[::-1]}
+    with pytest.raises(otm.errors.TooLarge, match="5000 tokens may be rejected"):
+        evidence_laws(DualKey(), **wide)
+    assert evidence_laws(DualKey(keyed_coin=True), **wide)[0].shape == (10_001,)
