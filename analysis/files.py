@@ -49,6 +49,14 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def same_place(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to one place; one that no file can have leads nowhere."""
+    try:
+        return os.path.realpath(one) == os.path.realpath(other)
+    except ValueError:
+        return False
+
+
 def read_small(path: Path, most: int) -> bytes:
     """Return the bytes of a regular file that has, as its size says, at most so many.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ..files import (
     SHARDS,
     is_file,
     make_folder,
+    same_place,
     write_atomically,
     write_json,
 )
@@ -53,7 +53,7 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
     """
     if not runs:
         raise AnalysisError("Merging needs at least one run; got none. Name their folders.")
-    if repeated := [str(run) for run in runs if os.path.realpath(run) == os.path.realpath(out)]:
+    if repeated := [str(run) for run in runs if same_place(run, out)]:
         raise AnalysisError(
             f"A run cannot be merged into itself; {repeated[0]} is the output, too. Leave it out "
             "of the runs."
@@ -113,7 +113,7 @@ def _copy(
         written = json.loads((parts[0] / MANIFEST).read_text(encoding="utf-8"))
         write_json(out / MANIFEST, written | {"provenance": merged["provenance"]})
     for index, run in sorted(owners.items()):
-        if os.path.realpath(run) == os.path.realpath(out):
+        if same_place(run, out):
             continue
         if (logits := logits_path(run, index)).is_file():
             write_atomically(make_folder(out / LOGITS) / logits.name, logits.read_bytes())

@@ -204,3 +204,5 @@ def test_what_is_no_run_is_refused(parts: list[Path], tmp_path: Path) -> None:
         merge([tmp_path], tmp_path / "merged")
     with pytest.raises(AnalysisError, match="into itself"):
         merge([parts[0]], parts[0])
+    with pytest.raises(AnalysisError):  # half a surrogate pair names no file
+        merge([parts[0]], tmp_path / "\ud800")
