@@ -33,13 +33,6 @@ def limits(estimate: Estimate) -> dict[str, float | None]:
     return {name: float(end) if np.isfinite(end) else None for name, end in ends.items()}
 
 
-def interval_text(estimate: Estimate, digits: int = 4) -> str:
-    """Return the interval of a number as text, empty where there is none."""
-    if not np.isfinite([estimate.low, estimate.high]).all():
-        return ""
-    return f"{estimate.low:.{digits}f} to {estimate.high:.{digits}f}"
-
-
 class ClusterSums:
     """Sums and counts of every column for every (group, cluster), filled batch by batch.
 

@@ -36,6 +36,7 @@ FURTHER = (
     "best_step",
     "nodes",
     "quality",
+    "kinds",
     "house",
     "front",
     "lossy_rules",

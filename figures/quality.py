@@ -8,6 +8,7 @@ what the target writes has the lowest and the highest entropy.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -26,11 +27,11 @@ FILES = {
 Record = dict[str, Any]
 
 
-def records() -> dict[str, list[Record]]:
-    """Return the committed records by contexts, those that are there."""
+def records(files: Mapping[str, Sequence[str]] = FILES) -> dict[str, list[Record]]:
+    """Return the committed records by panel, those that are there."""
     return {
         title: [json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in names]
-        for title, names in FILES.items()
+        for title, names in files.items()
         if all((DATA / f"{name}.json").is_file() for name in names)
     }
 

@@ -13,7 +13,7 @@ import re
 import sys
 from typing import Any
 
-from figures import nodes, quality
+from figures import kinds, nodes, quality
 from figures.captures import captures
 from figures.paths import DATA, ROOT
 from otm.tabular import markdown, with_section
@@ -235,11 +235,12 @@ def page(text: str) -> str:
     text = with_section(text, "nodes", "\n\n".join(map(_titled, by_temperature.items())))
     public = nodes.read("nodes-smollm2", nodes.TEMPERATURES)
     text = with_section(text, "public nodes", "\n\n".join(map(_titled, public.items())))
-    parts = [
-        f"{_contexts(title, found)}\n\n{quality_table(quality.tables(found))}"
-        for title, found in quality.records().items()
-    ]
-    text = with_section(text, "quality", "\n\n".join(parts))
+    for section, files in (("quality", quality.FILES), ("kinds", kinds.FILES)):
+        parts = [
+            f"{_contexts(title, found)}\n\n{quality_table(quality.tables(found))}"
+            for title, found in quality.records(files).items()
+        ]
+        text = with_section(text, section, "\n\n".join(parts))
     for name, reference in (("refined", REFINED), ("beliefs", NOISE_TREE)):
         for record in nodes.read(name, (1.0,)).values():
             text = with_section(text, name, difference_table(record, reference))

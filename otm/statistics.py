@@ -93,6 +93,15 @@ class Estimate(OneTable):
         """The interval in brackets, to six significant digits."""
         return f"[{self.low:.6g}, {self.high:.6g}]"
 
+    def ends(self, digits: int = 4) -> str:
+        """Return the interval in words, empty where there is none.
+
+        >>> Estimate(0.5, 0.25, 0.75).ends(2)
+        '0.25 to 0.75'
+        """
+        there = self.has_interval and math.isfinite(self.high)
+        return f"{self.low:.{digits}f} to {self.high:.{digits}f}" if there else ""
+
     def words(self, digits: int = 2, unit: str = "") -> str:
         """Return the number with its unit, then its interval, if there is one, in parentheses.
 
@@ -101,8 +110,8 @@ class Estimate(OneTable):
         >>> Estimate(1.9, math.nan, math.nan).words()
         '1.90'
         """
-        ends = f" ({self.low:.{digits}f} to {self.high:.{digits}f})" if self.has_interval else ""
-        return f"{self.value:.{digits}f}{unit}{ends}"
+        ends = self.ends(digits)
+        return f"{self.value:.{digits}f}{unit}" + (f" ({ends})" if ends else "")
 
     def at(self, index: int) -> Estimate:
         """Return one number of several with its interval.

@@ -17,10 +17,11 @@ from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
+from ..steps.texts import SampledText
 from .clocked import Clocked, DeadlinePassed, seconds_left
 from .costs import Clock, StepModel
 from .families import FAMILIES, SCALE_TEXTS, Family, Limits, Plan, Reading
-from .sampled_texts import SampledText, sample_text
+from .sampled_texts import sample_text
 from .speedups import Tokens, Verdict, speedup, verdict_of
 
 LEAST_TEXTS = 3

@@ -27,10 +27,10 @@ from otm.sequence import (
 from otm.trees import optimal_tree
 
 from ..run.ranks import drafting_widths
+from ..steps.likeliest_trees import MatchLaw, match_law
+from ..steps.noise_trees import noise_given, noise_law, noise_scale
+from ..steps.texts import SampledText
 from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
-from .likeliest_trees import MatchLaw, match_law
-from .noise_trees import noise_given, noise_law, noise_scale
-from .sampled_texts import SampledText
 from .walk import Walk, along_all_lengths, along_tree
 
 NUMBERS = (2, 3, 4, 6, 8, 12, 16)
@@ -276,7 +276,7 @@ class MatchedTrees(Family):
         """Yield every size with every depth that it can reach."""
         for place, size in enumerate(size for size in laws[0].sizes if size > 1):
             for depth in range(1, min(limits.depth, size) + 1):
-                walks = tuple(law.walk(size=size, depth=depth) for law in laws)
+                walks = tuple(Walk.of(*law.at(size=size, depth=depth)) for law in laws)
                 calls, drafting = (
                     float(np.mean([getattr(law, name)[depth - 1, place] for law in laws]))
                     for name in ("calls", "drafting")

@@ -2,36 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otm._arrays import Floats, inverse_cdf
 
 from ..models.causal import CausalModel
+from ..steps.texts import SampledText
 from .clocked import Clocked
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class SampledText:
-    """A prompt continued by the target.
-
-    Attributes:
-        prefix: the prompt's tokens.
-        tokens: `(n,)`, the target's continuation, the end of the text included if it came.
-        draft, target: `(n, V)`, both models' distributions of each of these tokens.
-    """
-
-    prefix: tuple[int, ...]
-    tokens: NDArray[np.int64]
-    draft: Floats
-    target: Floats
-
-    def context(self, position: int) -> tuple[int, ...]:
-        """Return the prompt and the first tokens of the continuation."""
-        return (*self.prefix, *self.tokens[:position].tolist())
 
 
 def sample_text(

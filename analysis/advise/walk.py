@@ -21,8 +21,8 @@ import numpy as np
 from otm._arrays import Floats
 from otm.trees import TreeShape
 
+from ..steps.texts import SampledText
 from .laws import RankLaw, SurvivorLaw
-from .sampled_texts import SampledText
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,15 +9,34 @@ import typer
 
 from otm._progress import say, told
 
+from ..errors import AnalysisError
 from ..models.processing import Setting, setting_text
 from ..models.source import PairSource
-from .options import grouped, integers, output_option
+from .options import Field, Limit, grouped, integers, output_option
 
 
 @grouped
 def compare(
     *,
-    prompt: Annotated[str, typer.Option(help="The text whose next token is drafted and verified.")],
+    prompt: Annotated[
+        str | None, typer.Option(help="The text whose next token is drafted and verified.")
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of --prompt the mean over many: one per line, JSON lines or Parquet."
+        ),
+    ] = None,
+    field: Field = "text",
+    limit: Limit = None,
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            help="With --prompts, six or more: tokens of a call by trees and refined scores within "
+            "this many verified nodes too, repeatable.",
+        ),
+    ] = None,
     models: PairSource,
     k: Annotated[str, typer.Option(help="Numbers of drafts, comma-separated.")] = "1,2,4,8,16",
     setting: Setting,
@@ -29,18 +48,34 @@ def compare(
         "comparison.png"
     ),
 ) -> None:
-    """Compare every scheme on both models' next-token distributions after a prompt."""
+    """Compare every scheme on both models' next-token distributions after a prompt, or several."""
+    import itertools
+
     import numpy as np
 
+    from ..models.causal import pair_models
+    from ..models.prompts import open_prompts
     from ..models.source import load_source
     from ..report.next_token import check_plot, compare_next, next_token, plot_comparison
+    from ..steps.gains import REFINED
+    from ..steps.nodes import LIKELIEST, compare_nodes
 
     ks = integers(k)
     check_plot(plot)
+    if (prompt is None) == (prompts is None) or (nodes and prompts is None):
+        raise AnalysisError(
+            "A comparison needs either --prompt TEXT or --prompts FILE, and for --nodes the file; "
+            "pass one of them."
+        )
+    texts = [str(prompt)]
+    if prompts is not None:
+        source = open_prompts(prompts, field=field)
+        texts = [text for _, text in itertools.islice(source.texts(), limit)]
     pair = load_source(models)
-    found = next_token(pair, prompt, setting=setting)
-    say(f"prompt   {prompt}")
-    say("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in found.likely))
+    found = [next_token(pair, text, setting=setting) for text in texts]
+    for one in found:
+        say(f"prompt   {one.prompt}")
+        say("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in one.likely))
     asked = [
         setting_text(name, value) for name, value in setting.recorded.items() if value is not None
     ]
@@ -48,7 +83,21 @@ def compare(
     for note in pair.notes:
         say(f"note     {note}")
     told("schemes")
-    result = compare_next(found, k=ks, samples=samples, rng=np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    result = compare_next(found, k=ks, samples=samples, rng=rng)
     say(f"\n{result.table}\n\n{result.bounds}\n")
     plot_comparison(result, plot)
     say(f"plot     {plot}")
+    if nodes:
+        draft, target = pair_models(pair, setting)
+        contexts = [tuple(pair.encode(text)) for text in texts]
+        by_nodes = compare_nodes(
+            draft=draft,
+            target=target,
+            contexts=contexts,
+            nodes=nodes,
+            noises=4,
+            only=(LIKELIEST, REFINED),
+            rng=rng,
+        )
+        say(f"tokens per call\n{by_nodes}")

@@ -121,6 +121,13 @@ def measure(
             "rounding. Many times the work.",
         ),
     ] = False,
+    trees: Annotated[
+        str | None,
+        typer.Option(
+            help="Drafted tokens, such as 24 or 8,64: tokens of a call by trees on shared noise, "
+            "likeliest trees and refined scores as well. Many times the work."
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")
     ] = None,
@@ -169,6 +176,7 @@ def measure(
         bounds=bounds,
         check=check,
         losses=losses,
+        trees=() if trees is None else tuple(integers(trees, name="trees")),
     )
     place = Workers(count=processes, scheduler=scheduler, apart=True)
     share = None if shards is None else shard_range(shards)
@@ -200,8 +208,8 @@ def measure(
     )
     if check and summary.written:
         say(f"checked  {summary.checked}", error=bool(summary.checked.failures))
-    for trees in summary.trees:
-        say(str(trees))
+    for found in summary.trees:
+        say(str(found))
     if summary.unchecked:
         say(f"note: {unchecked_note(summary.unchecked)}", error=True)
 

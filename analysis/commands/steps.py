@@ -13,7 +13,7 @@ from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR
 from ..models.processing import Setting
 from ..models.source import PairSource
-from .options import grouped, output_option
+from .options import Field, grouped, output_option
 
 
 @grouped
@@ -22,6 +22,20 @@ def steps(
     text: Annotated[
         Path, typer.Option(help="UTF-8 text; contexts are stretches of it.")
     ] = SHIPPED_PAIR / "held_out.txt",
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --nodes: one prompt per line, JSON lines or Parquet; contexts are along a "
+            "text that the target writes after each, instead of --text."
+        ),
+    ] = None,
+    field: Field = "text",
+    per_text: Annotated[
+        int, typer.Option(min=1, help="With --prompts: contexts of each text.")
+    ] = 3,
+    apart: Annotated[
+        int, typer.Option(min=1, help="With --prompts: tokens from one context to the next.")
+    ] = 24,
     models: PairSource,
     sequences: Annotated[
         list[str] | None, typer.Option(help="K,L: sequences and their length, repeatable.")
@@ -39,22 +53,21 @@ def steps(
         list[float] | None,
         typer.Option(
             min=0.0,
-            help="With --nodes: the draft is the target, its log-probabilities with normal noise "
-            "of this deviation, repeatable.",
+            help="Beside the draft one that is the target, its log-probabilities with normal "
+            "noise of this deviation, repeatable.",
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
         typer.Option(help="With --nodes: only this scheme of the table, repeatable."),
     ] = None,
-    beliefs: Annotated[
-        bool,
+    numbers: Annotated[
+        list[int] | None,
         typer.Option(
-            "--beliefs",
-            help="With --nodes: trees on shared noise only, by other scales than the fitted "
-            "one, one by level, and more features.",
+            min=1,
+            help="With --nodes: numbers of independent sequences, ascending from 1, repeatable.",
         ),
-    ] = False,
+    ] = None,
     drafts: Annotated[
         list[int] | None,
         typer.Option(
@@ -93,31 +106,53 @@ def steps(
 
     import numpy as np
 
+    from otm.sequence import Memoised
+
     from ..advise.choice import ChoiceTable, compare_choice, costs_with
     from ..files import read_small, write_json
     from ..models.causal import pair_models
     from ..models.pair import end_of_text
+    from ..models.prompts import encoded_prompts
     from ..models.source import load_source
     from ..provenance import environment, published_origin
-    from ..steps.beliefs import compare_beliefs
-    from ..steps.contexts import third_by_entropy, windows
+    from ..steps.contexts import along_texts, third_by_entropy, windows
     from ..steps.drafters import BlurredModel
     from ..steps.lists import ListTable, compare_lists
-    from ..steps.nodes import DEPTH, compare_nodes
+    from ..steps.nodes import DEPTH, NUMBERS, compare_nodes
     from ..steps.rows import NodeTable
     from ..steps.shapes import StepTable, compare_steps
 
     load = os.getloadavg()
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
     pair = load_source(models)
-    drafter, judge = pair_models(pair, setting)
-    drafters = [BlurredModel(judge, deviation) for deviation in blur or []] or [drafter]
-    tokens = pair.encode(read_small(text, 1 << 28).decode())
+    drafter, target = pair_models(pair, setting)
+    judge = Memoised(target)  # a draft that is made of it asks where it is asked itself
+    drafters = [drafter, *(BlurredModel(judge, deviation) for deviation in blur or [])]
     for note in pair.notes:
         say(f"note     {note}")
     tables: list[StepTable | NodeTable | ListTable | ChoiceTable] = []
     start = np.random.default_rng(seed)
-    places = windows(tokens, context_tokens, contexts, start)
+    texts = None
+    if prompts is None:
+        tokens = pair.encode(read_small(text, 1 << 28).decode())
+        places = windows(tokens, context_tokens, contexts, start)
+    elif nodes and not third:
+        written = encoded_prompts(
+            prompts, pair.encode, field=field, limit=contexts, most=context_tokens
+        )
+        places, texts = along_texts(
+            judge,
+            [tuple(one) for one in written],
+            count=per_text,
+            apart=apart,
+            eos=end_of_text(pair),
+            rng=start,
+        )
+    else:
+        raise AnalysisError(
+            "Texts after prompts are compared by verified nodes, all of their contexts. Pass "
+            "--nodes, and no --third."
+        )
     if third is not None:
         places = third_by_entropy(judge, places, third, DEPTH, start)
     by_size = not (nodes or drafts or choice)
@@ -130,10 +165,9 @@ def steps(
             tables.append(compare_choice(**given, costs=costs_with(choice), eos=end_of_text(pair)))
         elif drafts:
             tables.append(compare_lists(**given, numbers=drafts, noises=noises))
-        elif beliefs:
-            tables.append(compare_beliefs(**given, nodes=nodes or [], noises=noises))
         else:
-            tables.append(compare_nodes(**given, nodes=nodes or [], noises=noises, only=only))
+            given |= {"nodes": nodes or [], "noises": noises, "only": only, "texts": texts}
+            tables.append(compare_nodes(**given, numbers=numbers or NUMBERS))
         say(f"{tables[-1]}\n")
         if out is not None:
             record = {

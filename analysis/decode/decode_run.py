@@ -20,7 +20,6 @@ from ..models.names import model_places
 from ..models.pair import Pair, end_of_text
 from ..models.processing import AS_THEY_ARE, Setting
 from ..provenance import environment, origin, weights_digest
-from ..statistics import interval_text
 from .efficiency import efficiency, measured_speedup
 from .plain import PLAIN, decode_text
 from .results import ResultsFile, Task, TextRecord, prompt_name, read_results
@@ -175,7 +174,7 @@ def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str
     rows = [efficiency(found, decoder=name) for name in decoders]
     for row in rows:
         tokens = row.tokens_per_call
-        interval = interval_text(tokens, 3) or "—"
+        interval = tokens.ends(3) or "—"
         counts = [
             str(drafted[row.decoder]),
             f"{tokens.value:.3f}",
@@ -184,7 +183,7 @@ def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str
         ]
         faster = measured_speedup(found, decoder=row.decoder)
         ratio = "—" if np.isnan(faster.value) else f"{faster.value:.2f}"
-        sure = "—" if row.decoder == PLAIN else interval_text(faster, 2) or "—"
+        sure = "—" if row.decoder == PLAIN else faster.ends(2) or "—"
         speed = [f"{row.tokens_per_second:.1f}", ratio, sure]
         cells.append([row.decoder, *counts, *speed, str(row.num_texts)])
     notes = [

@@ -33,11 +33,11 @@ from ..advise.laws import (
     race_ranks,
     rejection_ranks,
 )
-from ..advise.sampled_texts import SampledText
 from ..decode.results import prompt_name
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
 from ..models.pair import Pair, end_of_text, to_numpy
+from ..steps.texts import SampledText
 
 MOST_SEQUENCES = 8
 MOST_CHILDREN = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..models.processing import setting_text
-from ..statistics import interval_text
+from ..run.tree_names import LIKELIEST, NOISE_TREE, SCALE, SEQUENCES
 from .aggregate import Aggregates
 from .reading import Run
 from .summary import ATTAINED, LAWS, Scheme
@@ -31,7 +31,7 @@ def short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int
         None,
     )
     if single is not None and np.isfinite(mean[single]):
-        interval = "" if run.is_interval else interval_text(found.lower[setting].at(single), 3)
+        interval = "" if run.is_interval else found.lower[setting].at(single).ends(3)
         accepted = value_or_range(mean[single], upper[single], 3)
         tokens = value_or_range(1 + mean[single], 1 + upper[single], 2)
         lines.append(
@@ -40,7 +40,7 @@ def short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int
             f"at best: a target call then yields {tokens} "
             "tokens instead of 1."
         )
-    return lines + _short_gap(run, found, schemes, setting)
+    return lines + _short_gap(run, found, schemes, setting) + _short_trees(run, found, setting)
 
 
 def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> list[str]:
@@ -80,6 +80,28 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
     if family.usable:
         return [f"{told}; {ATTAINED[family.law]}() attains it: {points} {reached}."]
     return [f"{told}, {points} {reached.replace(' other', '')}."]
+
+
+def _short_trees(run: Run, found: Aggregates, setting: int) -> list[str]:
+    """Say what a call yields that drafts a tree, and which one to draft, if the run has them."""
+    means = {one.name: found.statistics[setting].at(i) for i, one in enumerate(run.statistics)}
+    sizes = [int(name.rpartition("_n")[2]) for name in means if name.startswith(f"{NOISE_TREE}_n")]
+    lines = []
+    for size in sizes:
+        noise, likeliest, sequences = (
+            means[f"{stem}_n{size}"] for stem in (NOISE_TREE, LIKELIEST, SEQUENCES)
+        )
+        if np.isfinite(noise.value):
+            better = noise.value > likeliest.value
+            scale = f", scale {means[SCALE].value:.2g}" if better else ""
+            plan = "trees on shared noise" if better else "the likeliest tree"
+            lines.append(
+                f"With {size} drafted tokens a call yields {noise.words()} tokens by a tree on "
+                f"shared noise, {likeliest.words()} by the likeliest tree, and, where draft "
+                f"probabilities are kept, {sequences.words()} by refined scores. Of those that "
+                f"only match: {plan}, {size} nodes{scale}."
+            )
+    return lines
 
 
 def _column(run: Run, scheme: Scheme, k: int) -> int:

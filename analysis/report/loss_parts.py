@@ -9,7 +9,7 @@ from typing import Any
 from otm.statistics import Estimate
 
 from ..run.loss_columns import PARTS
-from ..statistics import interval_text, limits
+from ..statistics import limits
 from .aggregate import Aggregates
 from .reading import Run
 from .text import printable
@@ -34,7 +34,7 @@ class LossPart:
     @property
     def row(self) -> tuple[str, str, str]:
         """The part as text."""
-        return self.words, f"{self.share.value:.4f}", interval_text(self.share)
+        return self.words, f"{self.share.value:.4f}", self.share.ends()
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""

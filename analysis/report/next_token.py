@@ -6,14 +6,15 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import otm
 from otm import drawing, tabular
-from otm.statistics import t_quantile
+from otm.lossy.output import Distortion
+from otm.statistics import Estimate, t_quantile
 
 from ..errors import AnalysisError
 from ..models.pair import Pair, to_numpy
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _LIKELY = 5
 """Tokens that are listed."""
 _LONGEST_TITLE = 70
+_MEANS = ("exact", "lower", "optimum")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,28 +61,60 @@ def next_token(pair: Pair, prompt: str, *, setting: Setting) -> NextToken:
 
 
 def compare_next(
-    found: NextToken, *, k: Sequence[int], samples: int, rng: np.random.Generator
+    found: Sequence[NextToken], *, k: Sequence[int], samples: int, rng: np.random.Generator
 ) -> PromptComparison:
-    """Compare every scheme that reaches a full vocabulary, in seconds to minutes by V and k."""
-    draft, target = found.draft, found.target
-    table = otm.compare(
-        draft=draft,
-        target=target,
-        verifiers=_reaching_full_vocabulary(k),
-        k=k,
-        samples=samples,
-        rng=rng,
-    )
-    # which law each verifier takes is no news to a reader of this table
-    table = dataclasses.replace(table, left_out=())
-    problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+    """Compare every scheme that reaches a full vocabulary, in seconds to minutes by V and k.
+
+    After several prompts the table holds the means over them, and the bounds are left out.
+    """
+    tables = [_table_of(one, k, samples, rng) for one in found]
+    if len(found) > 1:
+        rows = map(_mean_row, zip(*(table.rows for table in tables), strict=True))
+        means = dataclasses.replace(tables[0], rows=tuple(rows))
+        return PromptComparison(f"the mean over {len(found)} prompts", means, "")
+    problem = otm.Problem(draft=found[0].draft, target=found[0].target, law=otm.IID(1))
     return PromptComparison(
-        prompt=found.prompt,
-        table=table,
+        prompt=found[0].prompt,
+        table=tables[0],
         bounds=bounds_table(problem, k, draws=samples, rng=rng)
         + "\n\n"
         + trees_table(problem, k, draws=samples, rng=rng),
     )
+
+
+def _table_of(
+    found: NextToken, ks: Sequence[int], samples: int, rng: np.random.Generator
+) -> otm.comparison.Comparison:
+    table = otm.compare(
+        draft=found.draft,
+        target=found.target,
+        verifiers=_reaching_full_vocabulary(ks),
+        k=ks,
+        samples=samples,
+        rng=rng,
+    )
+    # which law each verifier takes is no news to a reader of this table
+    return dataclasses.replace(table, left_out=())
+
+
+def _mean_row(rows: Sequence[otm.comparison.ComparisonRow]) -> otm.comparison.ComparisonRow:
+    """Return the means of one scheme's numbers over prompts, those that every prompt has."""
+
+    def mean(values: Sequence[float | None]) -> float | None:
+        there = [value for value in values if value is not None]
+        return float(np.mean(there)) if len(there) == len(values) else None
+
+    numbers: dict[str, Any] = {name: mean([getattr(row, name) for row in rows]) for name in _MEANS}
+    sampled = [row.monte_carlo for row in rows if row.monte_carlo is not None]
+    if len(sampled) == len(rows):
+        value = np.mean([one.value for one in sampled])
+        half = np.linalg.norm([one.high - one.low for one in sampled]) / (2 * len(rows))
+        together = Estimate(float(value), float(value - half), float(value + half))
+    else:
+        together = None
+    distances = np.array([row.distances for row in rows], dtype=float).mean(axis=0)
+    moved = None if rows[0].distortion is None else Distortion(*distances.tolist())
+    return dataclasses.replace(rows[0], **numbers, monte_carlo=together, distortion=moved)
 
 
 def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..run.ranks import by_rank
 from ..run.trees import scheme_trees
-from ..statistics import interval_text
 from . import explanations
 from .aggregate import Aggregates
 from .answer import Answer
@@ -148,7 +147,7 @@ def _decode_row(row: DecodeRow) -> dict[str, str]:
         "decoder": printable(row.decoder),
         "predicted": "–" if row.predicted is None else f"{row.predicted:.3f}",
         "measured": f"{row.measured.value:.3f}",
-        "interval": interval_text(row.measured, 3) or "–",
+        "interval": row.measured.ends(3) or "–",
         "target_calls": f"{row.target_calls:,}",
         "prompts": f"{row.prompts:,}",
     }
@@ -213,7 +212,7 @@ def _cell(run: Run, found: Aggregates, setting: int, column: int | None) -> tupl
             else ""
         )
         return (f"[{lower.value[column]:.4f}, {upper.value[column]:.4f}]", ends)
-    return (f"{lower.value[column]:.4f}", interval_text(lower.at(column)))
+    return (f"{lower.value[column]:.4f}", lower.at(column).ends())
 
 
 def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, str, str, str]]:

@@ -24,14 +24,13 @@ from ..errors import AnalysisError
 from ..files import PROMPTS, SHARDS
 from ..run.identity import check_shards
 from ..run.manifest import damaged_manifest, read_manifest, section
-from ..run.shards import SAMPLING, column_of_today, shard_files
+from ..run.shards import SAMPLING, column_of_today, shard_batches, shard_files
 from ..trace.base import PATH
 
 PROCESSING = dataclasses.asdict(Processing()) | {"top_p": 1.0}
 """What is done with a model's logits, and the value of each that changes nothing."""
 
 SETTING_COLUMNS = (*SAMPLING, *PATH)
-ROWS_AT_ONCE = 16_384
 
 _MOST_ROW_GROUP_BYTES = 1 << 30
 _MOST_COLUMNS = 4_096
@@ -164,11 +163,11 @@ class Run:
         """
         for path in self.shards:
             with _open(path) as shard:
-                stored = {column_of_today(name): name for name in shard.schema_arrow.names}
-                for batch in shard.iter_batches(
-                    batch_size=ROWS_AT_ONCE, columns=[stored[name] for name in columns]
-                ):
-                    yield {name: _array(batch.column(stored[name]), name, path) for name in columns}
+                for batch in shard_batches(shard, columns):
+                    yield {
+                        name: _array(values, name, path)
+                        for name, values in zip(columns, batch, strict=True)
+                    }
 
 
 def open_run(folder: Path) -> Run:

@@ -21,18 +21,19 @@ from otm import Processing
 from otm._arrays import Floats
 from otm.sequence import RefinedScores, Sampled
 from otm.sequence.decoder import evaluate
+from otm.sequence.gains import ends_of, refined_scores
 
 from ..advise.laws import race_agreement, single_survivors
-from ..advise.likeliest_trees import match_law
-from ..advise.noise_trees import noise_given, noise_law, noise_scale
-from ..advise.sampled_texts import SampledText, sample_text
+from ..advise.sampled_texts import sample_text
 from ..advise.walk import Walk, along_all_lengths, along_block
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
 from ..models.from_logits import Limited
 from ..models.processing import Setting
 from ..models.translated import SharedTokens
-from ..steps.gains import ends_of, refined_scores
+from ..steps.likeliest_trees import match_law
+from ..steps.noise_trees import noise_given, noise_law, noise_scale
+from ..steps.texts import SampledText
 from .strings import along_strings
 
 NOTHING, NOISE = "nothing", "shared noise"
@@ -232,7 +233,7 @@ class Reader:
         noise = noise_given(text, np.random.default_rng([*seed, 1]))
         scale = noise_scale(*zip(*self._heard, strict=True)) if self._heard else 1.0
         noisy = noise_law(ranking, ranked, noise=noise, scale=scale, **trees)
-        walks += [law.walk(size=sizes.nodes, depth=length) for law in (usual, noisy)]
+        walks += [Walk.of(*law.at(size=sizes.nodes, depth=length)) for law in (usual, noisy)]
         walks.append(
             along_scores(
                 draft,

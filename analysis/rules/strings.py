@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..advise.sampled_texts import SampledText
 from ..advise.walk import Walk
 from ..models.translated import SharedTokens
+from ..steps.texts import SampledText
 
 
 def along_strings(

@@ -20,6 +20,7 @@ from ..provenance import INCIDENTAL, differences, origin
 from .bound_columns import bound_statistics
 from .loss_columns import loss_statistics
 from .shards import column_of_today, finished_shards
+from .tree_names import tree_statistics
 
 SCHEMA = 2
 _MOST_BYTES = 16 << 20
@@ -83,6 +84,7 @@ def manifest_of(
                 *(row for row in _STATISTICS if row[0] in statistics),
                 *bounds,
                 *lost,
+                *tree_statistics(settings.get("trees", ())),
             )
         ],
         "plan": plan,

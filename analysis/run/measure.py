@@ -104,7 +104,7 @@ def measure_shard(task: ShardTask) -> ShardResult:
     checked = NOTHING_CHECKED
     # The models' next forward pass does not wait for the columns of the last one.
     for compared, columns, logits in one_behind(
-        lambda compared: (compared, *_measured(compared, settings)), read
+        lambda compared: (compared, *_measured(pair, compared, settings)), read
     ):
         composition.append([[window.prompt, len(window.tokens)] for window, _, _ in compared])
         contexts += sum(len(window.contexts) for window, _, _ in compared)
@@ -149,10 +149,16 @@ def _checked(compared: Sequence[Compared], task: ShardTask) -> Checked:
 
 
 def _measured(
-    compared: Sequence[Compared], settings: Settings
+    pair: Any, compared: Sequence[Compared], settings: Settings
 ) -> tuple[list[Arrays], list[tuple[Any, ...]]]:
     """Return a batch's columns, and its windows with their likeliest tokens if those are kept."""
-    pieces = [columns_of(part, settings) for part in by_settings(compared)]
+    parts = by_settings(compared)
+    pieces = [columns_of(part, settings) for part in parts]
+    if settings.trees:
+        from .tree_columns import tree_columns
+
+        for piece, part in zip(pieces, parts, strict=True):
+            piece |= tree_columns(pair, part, settings.trees, settings.seed)
     if not settings.save_logits:
         return pieces, []
     return pieces, [

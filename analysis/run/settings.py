@@ -57,6 +57,7 @@ class Settings:
     bounds: bool = False
     check: int = 0
     losses: bool = False
+    trees: tuple[int, ...] = ()  # drafted tokens, ascending
 
     @property
     def pairs(self) -> tuple[Setting, ...]:
@@ -76,7 +77,9 @@ class Settings:
             if name not in ("temperature", "top_p")
         }
         # Runs of earlier versions do not name these.
-        unasked = [name for name in ("bounds", "check", "losses") if not getattr(self, name)]
+        unasked = [
+            name for name in ("bounds", "check", "losses", "trees") if not getattr(self, name)
+        ]
         fields = {
             k: v for k, v in dataclasses.asdict(self).items() if k not in ("otherwise", *unasked)
         }
@@ -130,6 +133,11 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
             )
     for top_p in settings.top_ps:
         otm.pmf.check_real(top_p, name="top_p", low=0.0, high=1.0, open_low=True)
+    if settings.trees and settings.positions not in ("target", "on-policy"):
+        raise AnalysisError(
+            "Trees are measured along what the target writes; these are the positions of "
+            f"{settings.positions!r}. Pass --positions target."
+        )
     choices = {"positions": positions, "precision": ("float32", "float64")}
     for name, allowed in choices.items():
         if getattr(settings, name) not in allowed:

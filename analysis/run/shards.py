@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ SAMPLING = ("temperature", "draft_temperature", "top_p", "draft_top_p")
 
 _METADATA, _DIGEST = b"otm", b"otm.sha256"
 _SHARD = re.compile(r"shard-(\d{5,9})\.parquet")
-_ROWS_AT_ONCE = 1 << 14
+ROWS_AT_ONCE = 1 << 14
 
 
 def shard_name(index: int) -> str:
@@ -117,6 +117,14 @@ def read_shard(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     return {column_of_today(name): table[name].to_numpy() for name in table.column_names}, metadata
 
 
+def shard_batches(shard: pq.ParquetFile, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
+    """Yield some columns of an open shard by today's names, some rows at a time."""
+    stored = {column_of_today(name): name for name in shard.schema_arrow.names}
+    wanted = [stored[name] for name in columns]
+    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=wanted):
+        yield [batch.column(name) for name in wanted]
+
+
 def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
     """Return the names of a shard's columns and its metadata, empty if it has none.
 
@@ -138,7 +146,7 @@ def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
             if _DIGEST in stored:
                 batches = (
                     {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
-                    for batch in shard.iter_batches(batch_size=_ROWS_AT_ONCE)
+                    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE)
                 )
                 if content_digest(about, names, batches).encode() != stored[_DIGEST]:
                     raise _damaged(path, "its content is not what was written")

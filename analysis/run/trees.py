@@ -23,9 +23,7 @@ from ..models.processing import setting_text
 from ..statistics import CONFIDENCE, MOST_CLUSTERS, ClusterSums, clustered_covariance
 from .manifest import Manifest, table_column
 from .ranks import TreeRow, acceptance_by_rank, by_rank, tree_rows
-from .shards import SAMPLING, column_of_today, shard_files
-
-_ROWS_AT_ONCE = 1 << 14
+from .shards import SAMPLING, column_of_today, shard_batches, shard_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,14 +107,10 @@ def _sums(out: Path, names: list[str]) -> dict[tuple[tuple[str, float], ...], Cl
     sums: dict[tuple[tuple[str, float], ...], ClusterSums] = {}
     for path in shard_files(out).values() if names else ():
         with pq.ParquetFile(path, pre_buffer=False) as shard:
-            stored = {column_of_today(name): name for name in shard.schema_arrow.names}
-            keys = [name for name in SAMPLING if name in stored]
-            for batch in shard.iter_batches(
-                batch_size=_ROWS_AT_ONCE, columns=[stored[n] for n in ("prompt", *keys, *names)]
-            ):
-                prompts, *values = (
-                    np.asarray(batch.column(stored[name])) for name in ("prompt", *keys, *names)
-                )
+            there = set(map(column_of_today, shard.schema_arrow.names))
+            keys = [name for name in SAMPLING if name in there]
+            for batch in shard_batches(shard, ["prompt", *keys, *names]):
+                prompts, *values = map(np.asarray, batch)
                 settings, where = np.unique(
                     np.stack(values[: len(keys)], axis=1), axis=0, return_inverse=True
                 )

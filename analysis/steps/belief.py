@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -33,18 +33,28 @@ class Seen(NamedTuple):
     token: int
 
 
-def seen_along(
-    draft: LanguageModel,
+def written_on(
     target: LanguageModel,
     contexts: Sequence[Context],
     noises: Sequence[SharedNoise],
-    depth: int,
+    num_tokens: int,
+) -> dict[Context, list[Context]]:
+    """Return what the target writes after each of some contexts, a text on each noise."""
+    return {
+        context: noise_texts(
+            target, contexts=[context] * len(noises), noises=noises, num_tokens=num_tokens
+        )
+        for context in read_anew(contexts, "contexts that the target goes on from", target)
+    }
+
+
+def seen_along(
+    draft: LanguageModel, written: Mapping[Context, list[Context]], noises: Sequence[SharedNoise]
 ) -> Iterator[Seen]:
-    """Yield what is seen along the texts that the target writes after some contexts."""
-    for context in read_anew(contexts, "contexts for the scale", draft, target):
-        places = [context] * len(noises)
-        texts = noise_texts(target, contexts=places, noises=noises, num_tokens=depth)
-        asked = [(*context, *text[:level]) for text in texts for level in range(depth)]
+    """Yield what a drafter sees along texts that the target wrote on some noises."""
+    for context in read_anew(list(written), "contexts for the scale", draft):
+        texts = written[context]
+        asked = [(*context, *text[:level]) for text in texts for level in range(len(text))]
         known = next_distributions(draft, asked, name="draft")
         for noise, text in zip(noises, texts, strict=True):
             for level, token in enumerate(text):

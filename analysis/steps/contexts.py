@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from otm._arrays import Floats
 from otm._progress import counted
-from otm.sequence import LanguageModel, SharedNoise
+from otm.sequence import LanguageModel, Memoised, SharedNoise
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts
 from otm.trees import entropy_bits
@@ -35,22 +34,67 @@ def windows(
     return [tuple(tokens[place : place + length]) for place in places.tolist()]
 
 
-def check_contexts(contexts: Sequence[Context]) -> None:
-    """Raise unless there are enough for intervals, and for what one part chooses for another."""
-    if len(contexts) < LEAST_CONTEXTS:
+def along_texts(
+    target: LanguageModel,
+    prompts: Sequence[Context],
+    *,
+    count: int,
+    apart: int,
+    eos: int | None,
+    rng: np.random.Generator,
+) -> tuple[list[Context], list[int]]:
+    """Return contexts along a text that the target writes after each prompt, and whose each is.
+
+    Args:
+        target: the model.
+        prompts: their tokens.
+        count: contexts of a text; fewer where the text ends before.
+        apart: each context has so many tokens more than the one before; the first is the prompt.
+        eos: the token that ends a text.
+        rng: the generator.
+    """
+    noises = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=len(prompts))]
+    last = (count - 1) * apart
+    written = noise_texts(target, contexts=prompts, noises=noises, num_tokens=last)
+    found = [
+        ((*prompt, *text[:at]), number)
+        for number, (prompt, text) in enumerate(zip(prompts, written, strict=True))
+        for at in range(0, last + 1, apart)
+        if eos not in text[:at]
+    ]
+    return [context for context, _ in found], [number for _, number in found]
+
+
+def check_contexts(contexts: Sequence[Context], texts: Sequence[int] | None = None) -> list[int]:
+    """Return of which text each context is, of one by itself if nothing is said.
+
+    Raises:
+        AnalysisError: unless there are enough for intervals, and for what one part chooses for
+            another.
+    """
+    whose = list(range(len(contexts)) if texts is None else texts)
+    if (number := len({*whose})) < LEAST_CONTEXTS:
         raise AnalysisError(
-            f"Intervals, slopes and scales need at least {LEAST_CONTEXTS} contexts; got "
-            f"{len(contexts)}. Take a longer text."
+            f"Intervals, slopes and scales need at least {LEAST_CONTEXTS} contexts of texts of "
+            f"their own; got {number}. Take a longer text, or more prompts."
         )
+    return whose
 
 
 def read_anew(contexts: Sequence[Context], what: str, *models: LanguageModel) -> Iterator[Context]:
     """Yield contexts; before each the models, or what they are made of, forget all others."""
     for context in counted(contexts, what):
-        for model in itertools.chain(models, (getattr(one, "model", None) for one in models)):
-            if isinstance(model, CausalModel):
-                model.forget()
+        for model in models:
+            _forget(model)
         yield context
+
+
+def _forget(model: LanguageModel) -> None:
+    """Let a model and what it is made of forget what they keep."""
+    if isinstance(model, CausalModel | Memoised):
+        model.forget()
+    if (inner := getattr(model, "model", None)) is not None:
+        _forget(inner)
 
 
 def third_by_entropy(

@@ -23,7 +23,7 @@ from otm.tabular import columns
 
 from .belief import Seen, fitted_scale
 from .contexts import check_contexts, entropy, read_anew
-from .rows import against
+from .rows import Row, against
 
 BEST = "best for i.i.d. drafts"
 THRESHOLD, BEST_THRESHOLD = "threshold race, matched", "best for a threshold race's drafts"
@@ -32,25 +32,11 @@ _ROOM = 32
 """How many times the mean a list by belief may hold."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ListRow:
-    """Acceptance of a law and verifier at a mean number of drafts, with a 95 % t interval.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ListRow(Row):
+    """Acceptance of a law and verifier, against the threshold race, at a mean number of drafts."""
 
-    Attributes:
-        name: the law and the verifier.
-        drafts: their mean number.
-        mean, low, high: acceptance.
-        less, less_low, less_high: how much less than the threshold race, likewise.
-    """
-
-    name: str
     drafts: int
-    mean: float
-    low: float
-    high: float
-    less: float
-    less_low: float
-    less_high: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +117,10 @@ def compare_lists(
             BEST_THRESHOLD: np.asarray(otm.optimal_acceptance(problem)),
             BELIEF: matched,
         }
-        ends = {name: against(values, found[THRESHOLD]) for name, values in found.items()}
-        some = [ListRow(name, number, *mean, *less) for name, (mean, less) in ends.items()]
+        some = [
+            ListRow(name=name, drafts=number, **against(values, found[THRESHOLD]))
+            for name, values in found.items()
+        ]
         rows += sorted(some, key=lambda row: -row.mean)
     different = [float((1.0 - (1.0 - p) ** number).sum(axis=1).mean()) for number in numbers]
     return ListTable(

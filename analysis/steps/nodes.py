@@ -28,7 +28,7 @@ from otm.sequence.models import Context, next_distribution, next_distributions
 from otm.sequence.noise_tree import tokens_by_noise
 
 from ..errors import AnalysisError
-from .belief import fitted_scale, seen_along
+from .belief import fitted_scale, seen_along, written_on
 from .contexts import check_contexts, entropy, read_anew
 from .gains import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
 from .rows import Chosen, NodeRow, NodeTable, best_within, rows_within
@@ -51,6 +51,7 @@ def compare_nodes(
     noises: int,
     numbers: Sequence[int] = NUMBERS,
     only: Sequence[str] | None = None,
+    texts: Sequence[int] | None = None,
     rng: np.random.Generator,
 ) -> NodeTable:
     """Return tokens per call by scheme and number of verified nodes.
@@ -60,38 +61,44 @@ def compare_nodes(
 
     Args:
         draft, target: two models over one vocabulary.
-        contexts: at least six, independent or nearly so.
+        contexts: of at least six texts, which are independent or nearly so.
         nodes: the budgets.
         noises: noises of each context that trees are grown on.
         numbers: of independent sequences, ascending from 1.
         only: names of schemes, where the target has chance; the tree on shared noise and the bound
             are there besides. None for all.
+        texts: of which text each context is, if several are of one: intervals are over texts, and
+            what is fitted on some texts is used on others.
         rng: the generator.
 
     Raises:
-        AnalysisError: for fewer than six contexts, or on a name that is none.
+        AnalysisError: for contexts of fewer than six texts, or on a name that is none.
     """
-    check_contexts(contexts)
+    whose = check_contexts(contexts, texts)
     names = ALL if only is None else only
     if unknown := sorted({*names} - {*ALL}):
         raise AnalysisError(
             f"Schemes are {', '.join(ALL)}; got {unknown[0]!r:.60}. Pass some of them."
         )
     if np.all(next_distribution(target, contexts[0], name="target") % 1.0 == 0.0):
-        return _compare_certain(draft, target, contexts, nodes)
+        return _compare_certain(draft, target, contexts, nodes, whose)
     seeds = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=noises)]
-    halves = [seen_along(draft, target, contexts[half::2], seeds, DEPTH) for half in (0, 1)]
-    scales = tuple(map(fitted_scale, halves))
+    written = written_on(target, contexts, seeds, DEPTH)
+    halves = [
+        {one: written[one] for one, text in zip(contexts, whose, strict=True) if text % 2 == half}
+        for half in (0, 1)
+    ]
+    scales = tuple(fitted_scale(seen_along(draft, each, seeds)) for each in halves)
     randomness, by_nodes, sequences, pair = Sampled(rng), [], list[_Planned](), []
-    for number, context in enumerate(read_anew(contexts, "contexts", draft, target)):
-        scale = scales[1 - number % 2]
-        by_nodes.append(_trees(draft, target, context, nodes, seeds, scale, names, randomness))
+    for text, context in zip(whose, read_anew(contexts, "contexts", draft, target), strict=True):
+        on_noise = NoiseTree(max(nodes), DEPTH, scales[1 - text % 2]), seeds, written[context]
+        by_nodes.append(_trees(draft, target, context, nodes, *on_noise, names, randomness))
         drafted = DraftedSequences(draft, target, context, numbers[-1], DEPTH, randomness)
         sequences.append(_planned(drafted, numbers, names))
         p, q = drafted.first
         pair.append((float(np.minimum(p, q).sum()), entropy(q)))
     trees = {name: np.array([one[name] for one in by_nodes]) for name in by_nodes[0]}
-    different, plans, bound = _stacked(sequences, numbers)
+    different, plans, bound = _stacked(sequences, numbers, whose)
     rows = list[NodeRow]()
     for budget in nodes:
         chosen = {
@@ -100,12 +107,11 @@ def compare_nodes(
         }
         for name, tokens in plans.items():
             chosen[name] = best_within(numbers, different, tokens, budget)
-        found = rows_within(
-            budget, chosen | {BOUND: best_within(numbers, different, bound, budget)}, NOISE_TREE
-        )
+        chosen[BOUND] = best_within(numbers, different, bound, budget)
+        found = rows_within(budget, chosen, NOISE_TREE, whose)
         rows += sorted(found, key=lambda row: row.name != BOUND)
     overlap, nats = np.mean(pair, axis=0).tolist()
-    return NodeTable(len(contexts), noises, overlap, nats, scales, tuple(rows))
+    return NodeTable(len(contexts), len({*whose}), noises, overlap, nats, scales, tuple(rows))
 
 
 _Planned = tuple[Floats, dict[str, Floats], list[Floats]]
@@ -128,11 +134,12 @@ def _planned(
 
 
 def _stacked(
-    found: Sequence[_Planned], numbers: Sequence[int]
+    found: Sequence[_Planned], numbers: Sequence[int], texts: Sequence[int]
 ) -> tuple[Floats, dict[str, Floats], Floats]:
     """Return nodes, tokens by scheme and the bound of all contexts, `(contexts, K, L)` each."""
     tokens = {name: np.array([one[1][name] for one in found]) for name in found[0][1]}
-    terms = [bound_terms(np.array([one[2][i] for one in found]), k) for i, k in enumerate(numbers)]
+    cuts = [np.array([one[2][i] for one in found]) for i in range(len(numbers))]
+    terms = [bound_terms(one, k, texts) for one, k in zip(cuts, numbers, strict=True)]
     return np.array([one[0] for one in found]), tokens, 1.0 + np.stack(terms, axis=1).cumsum(axis=2)
 
 
@@ -141,19 +148,21 @@ def _trees(
     target: LanguageModel,
     context: Context,
     nodes: Sequence[int],
+    tree: NoiseTree,
     seeds: Sequence[SharedNoise],
-    scale: float,
+    texts: Sequence[Context],
     names: Sequence[str],
     randomness: Sampled,
 ) -> dict[str, Floats]:
     """Return tokens `(most + 1,)` of trees after a context, by how many nodes they have."""
     most = max(nodes)
     grown = tokens_by_noise(
-        NoiseTree(most, DEPTH, scale),
+        tree,
         draft=draft,
         target=target,
         contexts=[context] * len(seeds),
         noises=seeds,
+        texts=texts,
     )
     found = {NOISE_TREE: grown.mean(axis=0)}
     if LIKELIEST in names:
@@ -183,7 +192,11 @@ def _matched(
 
 
 def _compare_certain(
-    draft: LanguageModel, target: LanguageModel, contexts: Sequence[Context], nodes: Sequence[int]
+    draft: LanguageModel,
+    target: LanguageModel,
+    contexts: Sequence[Context],
+    nodes: Sequence[int],
+    texts: Sequence[int],
 ) -> NodeTable:
     """Compare the likeliest tree with one chain, for a target without chance."""
     most = max(nodes)
@@ -205,5 +218,5 @@ def _compare_certain(
             name: Chosen(float(size), f"{size} nodes", tokens[name][:, budget])
             for name, size in used.items()
         }
-        rows += rows_within(budget, chosen, NOISE_TREE)
-    return NodeTable(len(contexts), 0, float(overlap), 0.0, (), tuple(rows))
+        rows += rows_within(budget, chosen, NOISE_TREE, texts)
+    return NodeTable(len(contexts), len({*texts}), 0, float(overlap), 0.0, (), tuple(rows))

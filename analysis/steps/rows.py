@@ -10,27 +10,20 @@ import numpy as np
 from otm._arrays import Floats
 from otm.statistics import ratio_of_means
 
-Ends = tuple[float, float, float]
-"""A mean with the ends of its interval."""
+_NUMBERS = ("mean", "low", "high", "less", "less_low", "less_high")
 
 
-@dataclasses.dataclass(frozen=True)
-class NodeRow:
-    """Tokens per call of a scheme within a number of nodes.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """What a scheme reaches, and against another one, each with a 95 % t interval over contexts.
 
     Attributes:
         name: the scheme.
-        nodes: the budget.
-        used: mean number of different nodes.
-        plan: what is drafted.
-        mean, low, high: tokens per call, with a 95 % t interval over contexts.
-        less, less_low, less_high: how many fewer than the scheme that the table is about, likewise.
+        mean, low, high: what it reaches.
+        less, less_low, less_high: how much less that is than what the other one does.
     """
 
     name: str
-    nodes: int
-    used: float
-    plan: str
     mean: float
     low: float
     high: float
@@ -39,12 +32,27 @@ class NodeRow:
     less_high: float
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NodeRow(Row):
+    """Tokens per call of a scheme within a number of nodes.
+
+    Attributes:
+        nodes: the budget.
+        used: mean number of different nodes.
+        plan: what is drafted.
+    """
+
+    nodes: int
+    used: float
+    plan: str
+
+
 @dataclasses.dataclass(frozen=True)
 class NodeTable:
     """Schemes by verified nodes.
 
     Attributes:
-        contexts: their number.
+        contexts, texts: their numbers.
         noises: noises of each context.
         overlap: mean Σ min(p, q) after the contexts.
         entropy: mean entropy of the target there, in nats.
@@ -53,6 +61,7 @@ class NodeTable:
     """
 
     contexts: int
+    texts: int
     noises: int
     overlap: float
     entropy: float
@@ -62,8 +71,8 @@ class NodeTable:
     def __str__(self) -> str:
         scales = ", ".join(f"{scale:.2f}" for scale in self.scales)
         lines = [
-            f"{self.contexts} contexts, overlap {self.overlap:.3f}, entropy {self.entropy:.2f}"
-            + (f", scales {scales}" if scales else "")
+            f"{self.contexts} contexts of {self.texts} texts, overlap {self.overlap:.3f}, "
+            f"entropy {self.entropy:.2f}" + (f", scales {scales}" if scales else "")
         ]
         lines += [
             f"{row.nodes:4d} {row.name:40s} {row.mean:.3f} [{row.low:.3f}, {row.high:.3f}]  "
@@ -89,32 +98,44 @@ class Chosen:
     tokens: Floats
 
 
-def rows_within(budget: int, chosen: dict[str, Chosen], reference: str) -> list[NodeRow]:
-    """Return the rows of a budget by falling tokens, each against one of them."""
+def rows_within(
+    budget: int, chosen: dict[str, Chosen], reference: str, texts: Sequence[int]
+) -> list[NodeRow]:
+    """Return the rows of a budget by falling tokens, each against one of them.
+
+    Contexts of one text count as one group.
+    """
     rows = [
         NodeRow(
-            name,
-            budget,
-            one.used,
-            one.plan,
-            *(end for ends in against(one.tokens, chosen[reference].tokens) for end in ends),
+            name=name,
+            nodes=budget,
+            used=one.used,
+            plan=one.plan,
+            **against(one.tokens, chosen[reference].tokens, texts),
         )
         for name, one in chosen.items()
     ]
     return sorted(rows, key=lambda row: -row.mean)
 
 
-def against(tokens: Floats, reference: Floats) -> tuple[Ends, Ends]:
-    """Return the mean of tokens by context, and of how many fewer they are than others.
+def against(
+    tokens: Floats, reference: Floats, texts: Sequence[int] | None = None
+) -> dict[str, float]:
+    """Return the numbers of a `Row`, of tokens by context and of those that they are held against.
+
+    Intervals are over texts, of which each context is one by itself if None.
 
     >>> import numpy as np
-    >>> [round(ends[0], 3) for ends in against(np.array([1.0, 2.0]), np.array([2.0, 2.0]))]
-    [1.5, 0.5]
+    >>> found = against(np.array([1.0, 2.0]), np.array([2.0, 2.0]))
+    >>> found["mean"], found["less"]
+    (1.5, 0.5)
     """
     both = np.stack([tokens, reference - tokens], axis=1)
-    means = ratio_of_means(both, np.ones_like(both))
-    ends = np.stack([means.value, means.low, means.high], axis=1).tolist()
-    return tuple(ends[0]), tuple(ends[1])
+    whose = range(len(both)) if texts is None else texts
+    groups = np.equal.outer(np.unique(whose), whose)
+    means = ratio_of_means(groups @ both, groups @ np.ones_like(both))
+    ends = np.stack([means.value, means.low, means.high], axis=1)
+    return dict(zip(_NUMBERS, ends.ravel().tolist(), strict=True))
 
 
 def best_within(numbers: Sequence[int], nodes: Floats, tokens: Floats, budget: int) -> Chosen:

@@ -82,7 +82,7 @@ def compare_steps(
     Raises:
         AnalysisError: for fewer than six contexts.
     """
-    check_contexts(contexts)
+    whose = check_contexts(contexts)
     randomness, different = Sampled(rng), Gsd(TreeShape.sequences(num_drafts, length))
     records, cuts = list[dict[str, float]](), []
     for context in read_anew(contexts, "contexts", draft, target):
@@ -93,11 +93,12 @@ def compare_steps(
         once = step(different, draft=draft, target=target, context=context, randomness=randomness)
         records[-1][_TREE] = 1.0 + once.accepted
     values = {name: np.array([record[name] for record in records]) for name in records[0]}
-    values[BOUND] = 1.0 + bound_terms(np.array(cuts), num_drafts).sum(axis=1)
+    values[BOUND] = 1.0 + bound_terms(np.array(cuts), num_drafts, whose).sum(axis=1)
     rows = []
     for name, tokens in values.items():
-        (mean, _, high), (less, _, less_high) = against(tokens, values[REFINED])
+        found = against(tokens, values[REFINED])
         # No step yields more than L + 1, whatever the cuts of a sample say.
-        rows.append(Row(name, min(mean, length + 1.0), high - mean, less, less_high - less))
+        mean, half = min(found["mean"], length + 1.0), found["high"] - found["mean"]
+        rows.append(Row(name, mean, half, found["less"], found["less_high"] - found["less"]))
     rows.sort(key=lambda row: (row.name != BOUND, -row.mean))
     return StepTable(num_drafts, length, len(contexts), tuple(rows))

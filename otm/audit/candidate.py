@@ -43,7 +43,7 @@ from otm.tracing.answers import (
     read_token,
 )
 from otm.verifiers.base import Verifier
-from otm.verifiers.callables import one_per_draft_and_one
+from otm.verifiers.callables import checked_uniforms, one_per_draft_and_one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -296,11 +296,7 @@ class UniformsCandidate(FunctionCandidate):
 
     num_uniforms: Callable[[int, int], int] = one_per_draft_and_one
 
-    def count(self, num_drafts: int, num_tokens: int) -> int:
-        """Return the number of uniforms for this many drafts and tokens, checked."""
-        return check_count(
-            self.num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0
-        )
+    count = checked_uniforms
 
 
 def as_kind(thing: object, kind: type[Function]) -> Function:

@@ -268,6 +268,10 @@ class Memoised(DerivedModel):
         known = self.distributions(keys, name="wrapped")
         return np.stack([known[key] for key in keys])
 
+    def forget(self) -> None:
+        """Free what is remembered."""
+        self._known.clear()
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Absorbing(DerivedModel):

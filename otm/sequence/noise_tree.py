@@ -193,6 +193,7 @@ def tokens_by_noise(
     target: LanguageModel,
     contexts: Sequence[Context],
     noises: Sequence[SharedNoise],
+    texts: Sequence[Context] | None = None,
 ) -> Floats:
     """Return the tokens of one step from each context on its noise, by number of drafts.
 
@@ -201,11 +202,13 @@ def tokens_by_noise(
         draft, target: two models.
         contexts: n of them; they may repeat.
         noises: one for each context.
+        texts: what the target writes on them, L tokens after each context, if that is known.
 
     Returns:
         `(n, N + 1)`.
     """
-    texts = noise_texts(target, contexts=contexts, noises=noises, num_tokens=decoder.depth)
+    if texts is None:
+        texts = noise_texts(target, contexts=contexts, noises=noises, num_tokens=decoder.depth)
     size = draft.num_tokens
     rows = [
         [

@@ -74,6 +74,11 @@ def one_per_draft_and_one(num_drafts: int, num_tokens: int) -> int:
     return num_drafts + 1
 
 
+def checked_uniforms(self: Any, num_drafts: int, num_tokens: int) -> int:
+    """Return the number of uniforms for this many drafts and tokens, checked."""
+    return check_count(self.num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Function:
     """A function as `TokenCode`."""
@@ -82,11 +87,7 @@ class _Function:
     name: str
     num_uniforms: Callable[[int, int], int]
 
-    def count(self, num_drafts: int, num_tokens: int) -> int:
-        """Return the number of uniforms for this many drafts and tokens, checked."""
-        return check_count(
-            self.num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0
-        )
+    count = checked_uniforms
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

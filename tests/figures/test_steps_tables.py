@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from figures import nodes
+from figures import kinds, nodes, quality
 from figures.captures import captures
 from figures.paths import DATA
-from figures.steps_tables import BOUND, LISTED, PAGE, PAGES, SIZES, of_size, written
+from figures.steps_tables import BOUND, LISTED, PAGE, PAGES, SIZES, Record, of_size, written
 from tests.paths import ROOT
 
 
@@ -181,3 +181,24 @@ def test_the_page_on_audits_says_what_known_noise_saves() -> None:
     last = record["rows"][-1]
     saved = f"It takes {last['tokens'][0]:,.0f} tokens instead of {last['records']:,} records"
     assert saved in text and last["tokens"][-1] is None
+
+
+def test_the_text_says_where_the_likeliest_tree_is_as_good() -> None:
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    behind, told = [], []
+    for found in quality.records(kinds.FILES).values():
+        tables = quality.tables(found)
+        rows = [{row["name"]: row for row in table["rows"]} for table in tables]
+        behind.append([_less(rows[place][kinds.LIKELIEST]) for place in (0, -1)])
+        refined = [one["refined scores"] for one in rows]
+        told += [_less(one) for one in refined if one["less_low"] > 0 or one["less_high"] < 0]
+        assert all(table["contexts"] == table["texts"] == 12 for table in tables)
+    (code, best), (lists, better), (prose, good) = behind
+    assert f"it is {code} behind; after lists {lists} and after prose {prose}." in text
+    assert f"it is {best} behind after code, {better} after lists and {good} after prose" in text
+    assert len(told) == 1 and f"where refined scores are {told[0]} behind" in text
+
+
+def _less(row: Record) -> str:
+    half = 0.5 * (row["less_high"] - row["less_low"])
+    return f"{written(row['less'])} ± {written(half)}"

@@ -351,7 +351,7 @@ SAID: dict[str, dict[str, list[str]]] = {
     "benchmarks.corpus.entries.LARGE_VOCABULARY": {
         "131,072": ["docs/audit.md: the clamp at V = {}"]
     },
-    "analysis.report.reading.ROWS_AT_ONCE": {
+    "analysis.run.shards.ROWS_AT_ONCE": {
         "16,384": ["analysis/report/reading.py: at most {} rows at a time"]
     },
     "analysis.report.aggregate._MOST_BYTES": {

@@ -28,7 +28,6 @@ from analysis.advise.families import (
     Work,
 )
 from analysis.advise.losses import SEVERAL, DraftLosses, RoundedDrafts, SeveralLosses
-from analysis.advise.sampled_texts import SampledText
 from analysis.advise.screen import screen, trial_table
 from analysis.advise.speedups import Tokens, speedup, verdict_of
 from analysis.advise.trial import Trial, run_trials
@@ -40,6 +39,7 @@ from analysis.files import SHIPPED_PAIR
 from analysis.run.loss_columns import PARTS
 from analysis.run.ranks import drafting_widths
 from analysis.statistics import clustered_error
+from analysis.steps.texts import SampledText
 from otm import Processing
 from otm.commands.printing import WIDTH
 from otm.engines import CostSurface, read_costs

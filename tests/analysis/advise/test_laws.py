@@ -19,15 +19,16 @@ from analysis.advise.laws import (
     rejection_ranks,
     single_survivors,
 )
-from analysis.advise.likeliest_trees import MatchLaw, match_law
-from analysis.advise.noise_trees import noise_given, noise_law
-from analysis.advise.sampled_texts import SampledText
 from analysis.advise.walk import (
+    Walk,
     along_all_lengths,
     along_block,
     along_tree,
     tree_gains,
 )
+from analysis.steps.likeliest_trees import MatchLaw, match_law
+from analysis.steps.noise_trees import noise_given, noise_law
+from analysis.steps.texts import SampledText
 from otm.drafts import IID, WithoutReplacement
 from otm.drafts.base import enumerate_drafts
 from otm.sequence import (
@@ -308,7 +309,7 @@ def test_trees_on_the_noise_of_a_text_yield_what_trees_on_noise_do() -> None:
         law = noise_law(
             draft, text, noise=noise, scale=0.7, sizes=(4,), depth=3, starts=1, eos=None
         )
-        found.append(law.walk(size=4, depth=3).tokens)
+        found.append(Walk.of(*law.at(size=4, depth=3)).tokens)
     exact = noise_tokens(
         NoiseTree(4, 3, 0.7),
         draft=draft,
@@ -346,7 +347,8 @@ def test_likeliest_trees_yield_their_exact_expectation() -> None:
         law, mass = matched(draft, text, 1), float(np.prod(text.target[np.arange(3), list(tokens)]))
         for size, depth in itertools.product(law.sizes, (1, 2, 3)):
             whole[size, depth] = (
-                whole.get((size, depth), 0.0) + mass * law.walk(size=size, depth=depth).tokens
+                whole.get((size, depth), 0.0)
+                + mass * Walk.of(*law.at(size=size, depth=depth)).tokens
             )
     for (size, depth), found in whole.items():
         exact = matched_tokens(LikeliestTree(size, depth), draft=draft, target=target, context=[0])[
@@ -378,7 +380,7 @@ def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
         while at < starts:
             steps, at = steps + 1, at + 1 + stands[at]
         depth = min(size, 3)  # what a tree of this size can reach
-        assert law.walk(size=size, depth=depth).steps == steps
+        assert Walk.of(*law.at(size=size, depth=depth)).steps == steps
         assert law.calls[depth - 1, place] == pytest.approx(calls / starts) and law.drafting[
             depth - 1, place
         ] == pytest.approx(drafting / starts)

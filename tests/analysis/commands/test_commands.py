@@ -32,6 +32,23 @@ def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path: Path) -> No
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
+def test_compare_takes_the_mean_over_prompts(printed, tmp_path: Path) -> None:
+    """The mean over prompts, without one prompt's bounds, and trees with intervals."""
+    file = tmp_path / "prompts.txt"
+    file.write_text("Returns the\nIf True\nThe default\nA list of\nRaises an\nSee also\n")
+    asked = ("--k", "1", "--samples", "0", "--device", "cpu", "--plot", tmp_path / "plot.png")
+    shown = printed("compare", "--prompts", file, "--nodes", "2", *asked)
+    assert "6 contexts of 6 texts" in shown and "tree on shared noise" in shown
+    assert "Tunstall" not in shown and "K-SEQ" in shown
+
+
+def test_compare_takes_a_prompt_or_a_file(refused, tmp_path: Path) -> None:
+    asked = ("--plot", tmp_path / "plot.png")
+    for wrong in ((), ("--prompt", "x", "--prompts", "y"), ("--prompt", "x", "--nodes", "4")):
+        assert "--prompts FILE" in refused("compare", *wrong, *asked)
+
+
 def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path: Path) -> None:
     out = tmp_path / "steps.json"
     sizes = ("--sequences", "2,2", "--sequences", "1,1")
@@ -46,6 +63,13 @@ def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path: Path) ->
     assert "K,L" in refused("steps", "--sequences", "8;8")
     lists = printed("steps", "--drafts", "2", "--contexts", "6", "--device", "cpu")
     assert "threshold race, matched" in lists and "list by belief, matched" in lists
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(f'{{"text": "Return\\nthe {n}"}}\n' for n in range(6)))
+    along = ("--prompts", prompts, "--per-text", "2", "--apart", "1", "--device", "cpu")
+    few = ("--nodes", "2", "--numbers", "1", "--noises", "2", "--only", "likeliest tree")
+    texts = printed("steps", *along, *few, "--blur", "0.4")
+    assert texts.count("12 contexts of 6 texts") == 2  # the draft's, and the blurred one's
+    assert "Pass --nodes" in refused("steps", *along)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import otm
-from analysis.report.next_token import trees_table
+from analysis.report.next_token import NextToken, compare_next, trees_table
 
 
 def test_trees_of_a_pair_of_distributions_as_text() -> None:
@@ -17,3 +18,29 @@ def test_trees_of_a_pair_of_distributions_as_text() -> None:
     )
     assert len({len(line) for line in told[1:]}) == 1
     assert trees_table(problem, [1], draws=0, rng=np.random.default_rng(0)).count("\n") == 3
+
+
+def test_after_several_prompts_rows_are_means() -> None:
+    """Three tokens, two prompts: every number is the mean of those of both, and the half-width of
+    a mean of independent estimates is the root of the sum of squares over their number.
+    """
+    pairs = (([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]), ([0.1, 0.1, 0.8], [0.3, 0.3, 0.4]))
+    found = [NextToken(f"{i}", np.array(p), np.array(q), ()) for i, (p, q) in enumerate(pairs)]
+
+    def rows(some: list[NextToken]) -> tuple[otm.comparison.ComparisonRow, ...]:
+        rng = np.random.default_rng(0)
+        return compare_next(some, k=[1, 2], samples=50, rng=rng).table.rows
+
+    means, first = rows(found), rows(found[:1])
+    for mean, one in zip(means, first, strict=True):
+        other = otm.Problem(draft=found[1].draft, target=found[1].target, law=mean.law)
+        assert (mean.law, mean.verifier) == (one.law, one.verifier)
+        if one.exact is not None:
+            accepted = float(otm.acceptance(mean.verifier, other))
+            assert mean.exact == pytest.approx((one.exact + accepted) / 2, abs=1e-12)
+        assert one.optimum is not None and mean.optimum is not None
+        best = float(otm.optimal_acceptance(other))
+        assert mean.optimum == pytest.approx((one.optimum + best) / 2, abs=1e-12)
+        assert one.monte_carlo is not None and mean.monte_carlo is not None
+        assert 0.0 < mean.monte_carlo.value <= 1.0
+        assert (mean.distortion is None) == (one.distortion is None)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from analysis.advise.laws import race_agreement
-from analysis.advise.sampled_texts import SampledText
 from analysis.advise.walk import Walk, along_block
 from analysis.errors import AnalysisError
 from analysis.rules.attribution import (
@@ -26,6 +25,7 @@ from analysis.rules.attribution import (
 )
 from analysis.rules.rules import chain_walk, in_bfloat16
 from analysis.rules.survivals import Survivals
+from analysis.steps.texts import SampledText
 from otm.engines import AcceptanceRecord
 from otm.engines.records import Tally
 from otm.sequence import markov_pair

@@ -12,7 +12,7 @@ from analysis.errors import AnalysisError
 from analysis.steps.drafters import BlurredModel
 from analysis.steps.gains import BOUND, CHAIN, REFINED, SCHEMES, TRAVERSAL, DraftedSequences
 from analysis.steps.nodes import ALL, LIKELIEST, NOISE_TREE, compare_nodes
-from analysis.steps.rows import best_within
+from analysis.steps.rows import against, best_within
 from otm.errors import InvalidParameter
 from otm.sequence import (
     BlockKSeq,
@@ -136,6 +136,45 @@ def test_the_best_plan_within_a_budget() -> None:
     assert more.used == pytest.approx(3.0)
     np.testing.assert_allclose(more.tokens, 1.9 + 0.6 / 1.5)
     assert best_within((1, 2), used, tokens, 9).used == 3.5
+
+
+def test_intervals_are_over_texts() -> None:
+    """Two contexts of each of three texts: Student's t of the three means, all as large."""
+    tokens = np.array([1.0, 3.0, 2.0, 2.5, 4.0, 6.0])
+    found = against(tokens, np.full(6, 5.0), [0, 0, 1, 1, 2, 2])
+    means = tokens.reshape(3, 2).mean(axis=1)
+    half = 4.302652729911275 * means.std(ddof=1) / np.sqrt(3)  # t with 2 degrees, 97.5 %
+    assert found["mean"] == pytest.approx(means.mean())
+    assert found["high"] - found["mean"] == pytest.approx(half)
+    assert found["less"] == pytest.approx(5.0 - means.mean())
+    each = against(tokens, tokens)
+    assert each["mean"] - each["low"] == pytest.approx(
+        2.5705818356363146 * tokens.std(ddof=1) / np.sqrt(6)
+    )
+
+
+def test_several_contexts_of_a_text_share_its_half() -> None:
+    """Scales are fitted on the other half of the texts, whatever the order of contexts."""
+    draft, target = markov_pair(4, similarity=0.6, rng=np.random.default_rng(1))
+    given = {"draft": draft, "target": target, "nodes": (2,), "noises": 2, "numbers": (1,)}
+    contexts = [(i % 4, i % 3) for i in range(12)]
+    found = compare_nodes(
+        **given,
+        contexts=contexts,
+        texts=[i // 2 for i in range(12)],
+        only=[LIKELIEST],
+        rng=np.random.default_rng(0),
+    )
+    assert (found.contexts, found.texts) == (12, 6)
+    even = [one for i, one in enumerate(contexts) if (i // 2) % 2 == 0]
+    odd = [one for i, one in enumerate(contexts) if (i // 2) % 2 == 1]
+    apart = compare_nodes(
+        **given,
+        contexts=[one for pair in zip(even, odd, strict=True) for one in pair],
+        only=[LIKELIEST],
+        rng=np.random.default_rng(0),
+    )
+    assert apart.scales == pytest.approx(found.scales)
 
 
 def test_blurred_models_are_functions_of_the_context() -> None:

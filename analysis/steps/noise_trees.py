@@ -20,9 +20,9 @@ from otm.sequence import LanguageModel
 from otm.sequence.models import Context
 from otm.sequence.shared_noise import perturbed
 
-from ..steps.belief import Seen, fitted_scale
+from .belief import Seen, fitted_scale
 from .likeliest_trees import MatchLaw, match_law
-from .sampled_texts import SampledText
+from .texts import SampledText
 
 _MOST_ROWS = 512
 

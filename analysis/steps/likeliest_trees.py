@@ -20,8 +20,7 @@ from otm._arrays import Floats
 from otm.sequence import Absorbing, LanguageModel
 from otm.sequence.best_first import Belief, WeightedPath, as_drafted, grow_best_first
 
-from .sampled_texts import SampledText
-from .walk import Walk
+from .texts import SampledText
 
 _MOST_NUMBERS = 1 << 25
 """Of the distributions that a draft call answers with."""
@@ -48,10 +47,10 @@ class MatchLaw:
     drafting: Floats
     scale: float | None = None
 
-    def walk(self, *, size: int, depth: int) -> Walk:
-        """Return the walk with trees of this many drafts and levels."""
-        at = depth - 1, self.sizes.index(size)
-        return Walk.of(self.reached[at], self.gained[at])
+    def at(self, *, size: int, depth: int) -> tuple[Floats, Floats]:
+        """Return `reached` and `gained` of trees with this many drafts and levels."""
+        place = depth - 1, self.sizes.index(size)
+        return self.reached[place], self.gained[place]
 
 
 def match_law(

@@ -1,0 +1,30 @@
+"""A text that the target wrote, or is taken to have written, and both laws along it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Floats
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampledText:
+    """A prompt continued by the target.
+
+    Attributes:
+        prefix: the prompt's tokens.
+        tokens: `(n,)`, the target's continuation, the end of the text included if it came.
+        draft, target: `(n, V)`, both models' distributions of each of these tokens.
+    """
+
+    prefix: tuple[int, ...]
+    tokens: NDArray[np.int64]
+    draft: Floats
+    target: Floats
+
+    def context(self, position: int) -> tuple[int, ...]:
+        """Return the prompt and the first tokens of the continuation."""
+        return (*self.prefix, *self.tokens[:position].tolist())
