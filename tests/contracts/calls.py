@@ -455,6 +455,18 @@ CALLS: list[Call] = [
     (lossy.kl_frontier_program, {"problem": PROBLEM, "kl": 0.1}),
     (lossy.tokens_to_detect, {"target": Q, "output": P, "power": 0.5, "level": 0.25}),
     (lossy.tv_frontier, {"problem": PROBLEM, "tv": 0.1}),
+    (continuous.GaussianBlock, {"length": 2}),
+    (
+        continuous.GaussianBlock(2).verify,
+        {
+            "drafts": np.zeros((2, 2)),
+            "draft_mean": np.zeros((2, 2)),
+            "target_mean": np.ones((3, 2)),
+            "scale": 1.0,
+            "rng": rng(),
+        },
+    ),
+    (continuous.GaussianBlock(2).reach, {"shifts": [0.5, 1.0]}),
     (continuous.GaussianCurve, {"shift": 1.0}),
     (continuous.GaussianKSeq, {"num_drafts": 2}),
     (continuous.GaussianMixture, {"weights": [1.0], "means": [0.0], "scales": [1.0]}),
