@@ -57,6 +57,10 @@ MAP = Question(
                 Question(
                     "as a mixture or a cascade", (("Ensemble", "Cascade", "Cactus", "Fuzzy"),)
                 ),
+                Question(
+                    "where tokens stand for each other: images, actions",
+                    (("Lantern", "Grouped", "ActionDistance"),),
+                ),
             ),
         ),
         Question(
