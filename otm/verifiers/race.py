@@ -91,7 +91,7 @@ class Race(Verifier):
     Rule and membership agree. Lossless. Laws: IID(k), WithoutReplacement(k), ThresholdRace(c).
 
     Raises:
-        TooLarge: on the exact value for k > 1 different drafts of more than 512 draftable tokens
+        TooLarge: on the exact value for k > 1 different drafts with more than 512 draftable tokens
             (`otm.bounds.poisson_representation_lower` is a certificate at any size, `otm.estimate`
             an interval), and on a coupling with more than 200,000 entries, or of the sets of more
             than 14 draftable tokens (thresholds).
