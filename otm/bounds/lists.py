@@ -22,9 +22,8 @@ from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.overlap import OverlapCurve
 from otm.problem import Problem, require_law
-from otm.races import matching_probabilities
+from otm.races import list_match
 
 
 def list_matching_lower(problem: Problem) -> Array:
@@ -183,8 +182,7 @@ def poisson_representation_lower(problem: Problem) -> Array:
     k, c = _arrivals(problem, "The Poisson functional representation's bound")
 
     def reached(p: Array, q: Array) -> Array:
-        curve, width = OverlapCurve.of(p, q), int(p.shape[-1])
-        value = total(curve.in_order(q) * at_least_one(matching_probabilities(curve, c), k))
+        value, width = list_match(p, q, k, c), int(p.shape[-1])
         # The matching probabilities are quotients of running sums.
         units = 4.0 * (min(width, BLOCK) + width / BLOCK) + 32.0
         return round_down(value, width, units=units, weight=k * c)

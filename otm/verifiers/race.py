@@ -42,20 +42,20 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, at_least_one, by_rows, quiet, total
+from otm._arrays import Array, by_rows, quiet
 from otm.drafts.base import PAD, rows_of_members
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
-from otm.overlap.curve import ROOM, OverlapCurve, ascending
+from otm.overlap.curve import ROOM, ascending
 from otm.problem import Problem
 from otm.races import (
     drafted_ascending,
     exponential_nodes,
+    list_match,
     log_arrivals,
     log_exponentials,
-    matching_probabilities,
     per_row,
     race_match,
     sequences,
@@ -137,7 +137,7 @@ class Race(Verifier):
         """Return the sum over tokens for a threshold, batched, else the integral, row by row."""
         p, q, law = problem.draft, problem.target, problem.law
         if isinstance(law, IID) and law.k > 1:
-            return by_rows(lambda p, q: listed_match(p, q, law.k)[None], p, q)[0]
+            return by_rows(lambda p, q: list_match(p, q, law.k)[None], p, q)[0]
         if isinstance(law, ThresholdRace) or law.size == 1:
             c = law.size  # one draft arrives before once its own time
             return by_rows(lambda p, q: race_match(p, q, c)[None], p, q)[0]
@@ -258,12 +258,6 @@ def first_arrivals_match(draft: NDArray[np.float64], target: NDArray[np.float64]
             behind[count] = behind[count] * stays + behind[count - 1] * overtakes
         behind[0] *= stays
     return float(q @ (counts.sum(axis=0) @ weights))
-
-
-def listed_match(draft: Array, target: Array, k: int) -> Array:
-    """Return Pr(the target's winner is among the first k points of the list), `(...)`."""
-    curve = OverlapCurve.of(draft, target)
-    return total(curve.in_order(target) * at_least_one(matching_probabilities(curve), k))
 
 
 def winners_coupling(
