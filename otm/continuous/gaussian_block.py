@@ -26,6 +26,7 @@ from otm.pmf import RNGLike, check_rng, settle_counts
 
 _NODES = 16
 _LEAST_LOG = -42.0  # a weight of e to it is below a rounding of 1
+_LEAST_SHIFT = 1e-15  # a smaller one loses less than a rounding
 _FARTHEST = 9.0  # standard deviations; 1e-19 lies beyond
 
 
@@ -175,12 +176,12 @@ class GaussianBlock:
                 f"shifts must have the shape ({self.length},); got {given.shape}. Give one "
                 "distance of the means for each step."
             )
-        grid = _grid(float(given.min(initial=1.0, where=given > 0)))
+        grid = _grid(float(given.min(initial=1.0, where=given > _LEAST_SHIFT)))
         # one column for each step: what its weight is worth in expectation at the weight so far
         worth = np.zeros((len(grid), 0))
         for shift in given[::-1].tolist():
             worth = np.column_stack([np.exp(grid), worth])
-            worth = _expected(grid, worth, shift) if shift > 0 else worth
+            worth = _expected(grid, worth, shift) if shift > _LEAST_SHIFT else worth
         return np.asarray(np.clip(worth[-1], 0.0, 1.0))
 
 
