@@ -39,7 +39,6 @@ LOSSY = [
     otm.Cactus(),
     otm.Lantern(),
     otm.Grouped(1, margin=0.3),
-    otm.ActionDistance(0),
     otm.Fuzzy(0.2),
     otm.Fuzzy(0.3, fallback="speculative"),
 ]

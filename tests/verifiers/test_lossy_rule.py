@@ -259,6 +259,19 @@ class TestNeighbours:
             due = kept + (1 - passing) * np.eye(4)[0]
             np.testing.assert_allclose(otm.lossy.output_law(rule, problem), due, atol=1e-15)
 
+    def test_tables_are_numbered_with_the_tokens(self) -> None:
+        rng = np.random.default_rng(3)
+        table = np.array([[1, 3], [0, 2], [3, 0], [2, 1]])
+        for _ in range(20):
+            p, q, order = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4)), rng.permutation(4)
+            place = np.argsort(order)  # of old token i among the new ones
+            for make in (otm.Lantern, otm.Grouped):
+                old = otm.lossy.output_law(make(table), one_draft((p, q)))
+                new = otm.lossy.output_law(
+                    make(place[table][order]), one_draft((p[order], q[order]))
+                )
+                np.testing.assert_allclose(new, old[order], rtol=0, atol=ROUNDING)
+
     def test_a_table_for_another_vocabulary_is_refused(self) -> None:
         with pytest.raises(otm.errors.ShapeMismatch, match="given for 2 tokens, the problem has 4"):
             otm.acceptance(otm.Lantern([[1], [0]]), one_draft((self.P, self.Q)))
