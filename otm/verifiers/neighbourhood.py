@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from otm._arrays import Array, namespace
 from otm.drafts.base import PAD
 from otm.errors import InvalidParameter, ShapeMismatch
-from otm.pmf import check_count
+from otm.pmf import check_count, plain_reals
 
 Neighbours = int | tuple[tuple[int, ...], ...]
 """How many tokens next to each in an order, below and above in turn; or the neighbours of each
@@ -22,7 +22,7 @@ def check_neighbours(value: Any, *, name: str) -> Neighbours:
     """Return a count of at least 1 or a table of other tokens as tuples, none twice for a token."""
     if isinstance(value, int | np.integer):
         return check_count(value, name=name)
-    table = np.asarray(value)
+    table = np.asarray(plain_reals(value, name))
     if table.ndim == 2 and table.dtype.kind == "i" and table.size:
         ordered = np.sort(np.column_stack([table, np.arange(len(table))]), axis=1)
         twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != PAD)
