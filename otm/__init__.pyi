@@ -70,13 +70,16 @@ from otm.verbs import (
     sample as sample,
 )
 from otm.verifiers import (
+    ActionDistance as ActionDistance,
     BoundedRegret as BoundedRegret,
     Cactus as Cactus,
     Cascade as Cascade,
     Ensemble as Ensemble,
     Fuzzy as Fuzzy,
     GreedyOptimal as GreedyOptimal,
+    Grouped as Grouped,
     KSeq as KSeq,
+    Lantern as Lantern,
     Lenience as Lenience,
     ListRace as ListRace,
     Mars as Mars,

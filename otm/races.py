@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from otm._arrays import (
     Array,
+    at_least_one,
     gather,
     namespace,
     quiet,
@@ -88,6 +89,15 @@ def race_match(draft: Array, target: Array, c: float = 1.0) -> Array:
         p, q, tokens = map(np.ascontiguousarray, (*rows, curve.tokens.reshape(-1, width)))
         return np.asarray(engine.matches(p, q, tokens, c)).reshape(draft.shape[:-1])
     return total(curve.in_order(target) * matching_probabilities(curve, c))
+
+
+def list_match(draft: Array, target: Array, k: int, c: float = 1.0) -> Array:
+    """Return Σ q [1 − (1 − h)^k], h that i arrives before c times the first in the draft race.
+
+    The target's winner is among the first k points of the draft race whose tokens arrive again.
+    """
+    curve = OverlapCurve.of(draft, target)
+    return total(curve.in_order(target) * at_least_one(matching_probabilities(curve, c), k))
 
 
 def exponential_nodes(

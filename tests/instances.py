@@ -29,6 +29,9 @@ _MAKE_VERIFIERS: dict[str, Callable[[Any], list[otm.Verifier]]] = {
     "BoundedRegret": lambda cls: [cls(), cls(regret=0.3, fallback="target")],
     "Mars": lambda cls: [cls(), cls(top_logit=2.0, fallback="target")],
     "ThresholdMatching": lambda cls: [cls(), cls(single=1.0, accumulated=0.3)],
+    "Lantern": lambda cls: [cls(), cls(neighbours=1, delta=2.5)],
+    "Grouped": lambda cls: [cls(), cls(neighbours=1, margin=1.0)],
+    "ActionDistance": lambda cls: [cls(), cls(distance=1)],
     "Fuzzy": lambda cls: [cls(), cls(fallback="speculative")],
 }
 

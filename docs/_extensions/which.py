@@ -31,7 +31,7 @@ MAP = Question(
                 Question("a single draft", (("Maximal",),)),
                 Question("… and the verifier must not see p", (("Race", "MinHash"),)),
                 Question("k i.i.d. drafts", (("Optimal", "KSeq"),)),
-                Question("… and the verifier must not see p", (("ListRace",),)),
+                Question("… and the verifier must not see p", (("Race", "ListRace"),)),
                 Question("k distinct sampled drafts", (("WithoutReplacementOptimal", "Race"),)),
                 Question("k − 1 likeliest tokens, one sample", (("GreedyOptimal", "SpecHub"),)),
                 Question("the k likeliest tokens", (("Naive",),)),
@@ -56,6 +56,10 @@ MAP = Question(
                 ),
                 Question(
                     "as a mixture or a cascade", (("Ensemble", "Cascade", "Cactus", "Fuzzy"),)
+                ),
+                Question(
+                    "where tokens stand for each other: images, actions",
+                    (("Lantern", "Grouped", "ActionDistance"),),
                 ),
             ),
         ),

@@ -7,8 +7,9 @@ mean and the same variance, so that its draws are drafts, and the overlap curve 
 on one number, the distance δ of the means in standard deviations. What k drafts can do follows as
 it does on tokens: the best is 1 + min Φ(x − δ) − Φ(x)^k.
 
-Verification of one draft a step is published (De Bortoli et al. 2025; several steps as a block,
-Soen et al. 2026). For several drafts a step we know of no other work.
+Verification of one draft a step is published (De Bortoli et al. 2025), and so are several steps
+verified as a block (Soen et al. 2026, of which we know the abstract). For several drafts a step,
+and for how far a block reaches, we know of no other work.
 """
 
 import matplotlib.pyplot as plt
@@ -17,10 +18,12 @@ import numpy as np
 import otm
 from otm import drawing
 from otm.continuous import (
+    GaussianBlock,
     GaussianCurve,
     GaussianKSeq,
     GaussianOptimal,
     GaussianRejection,
+    acceptance,
     optimal_acceptance,
 )
 
@@ -158,3 +161,126 @@ with drawing.style():
     right.set_ylabel("target calls for a sample")
     right.set_title(f"{STEPS} without drafts", fontsize=10)
     right.legend(frameon=False, fontsize=9)
+
+# %%
+# One draft a step, but a chain of them verified as a whole. A chain that is verified step by step
+# ends at the first rejection; as a block it ends where the product of the ratios so far says so,
+# and a step that overshoots makes up for one that fell short. The block never keeps fewer, and the
+# closer the models the more it is ahead: at a shift δ an endless chain keeps about 2/δ² steps as a
+# block, and √(2π)/δ step by step.
+
+
+def chained(length, block):
+    """Return points and target calls for each, of chains of drafts."""
+    x, t = rng.standard_normal((CHAINS, 2)), np.full(CHAINS, STEPS - 1)
+    calls = np.zeros(CHAINS)
+    while (t >= 0).any():
+        going = np.flatnonzero(t >= 0)
+        calls[going] += 1
+        points, starts, ends, scales = [x[going]], [], [], []
+        for step in range(length + 1):
+            at = np.maximum(t[going] - step, 0)
+            left = (t[going] >= step)[:, None]  # beyond the last step both models agree
+            ends.append(np.where(left, target.mean(points[-1], at), 0.0))
+            starts.append(np.where(left, draft.mean(points[-1], at), 0.0))
+            scales.append(np.broadcast_to(np.sqrt(beta[at])[:, None], ends[-1].shape))
+            points.append(starts[-1] + scales[-1] * rng.standard_normal(ends[-1].shape))
+        drafts, starts, ends, scales = (
+            np.stack(each, axis=1) for each in (points[1:], starts, ends, scales)
+        )
+        given = {
+            "draft_mean": starts[:, :-1],
+            "target_mean": ends,
+            "scale": scales,
+            "rng": rng,
+        }
+        if block:
+            found = GaussianBlock(length).verify(drafts[:, :-1], **given)
+            kept, output = found.kept, found.output
+        else:
+            kept, output = one_by_one(drafts[:, :-1], **given)
+        last = np.minimum(kept, t[going])  # the point that the sample stands at, from 0
+        points = np.concatenate([drafts[:, :-1], output[:, None]], axis=1)
+        points[np.arange(len(going)), kept] = output
+        x[going] = points[np.arange(len(going)), last]
+        t[going] -= last + 1
+    return x, calls
+
+
+def one_by_one(drafts, draft_mean, target_mean, scale, rng):
+    """Return how many drafts of each chain are kept, and the target's point after them."""
+    length, rule = drafts.shape[1], GaussianRejection(1)
+    kept, output = np.full(len(drafts), length), target_mean[:, -1]
+    output = output + scale[:, -1] * rng.standard_normal(output.shape)
+    for step in reversed(range(length)):
+        found = rule.verify(
+            drafts[:, step : step + 1],
+            draft_mean=draft_mean[:, step],
+            target_mean=target_mean[:, step],
+            scale=scale[:, step],
+            rng=rng,
+        )
+        lost = ~found.accepted
+        kept[lost], output[lost] = step, found.output[lost]
+    return kept, output
+
+
+LENGTHS = (1, 3, 7, 15)
+rounds = {}
+for block in (False, True):
+    found = [chained(length, block) for length in LENGTHS]
+    rounds["as a block" if block else "step by step"] = [calls.mean() for _, calls in found]
+for name, means in rounds.items():
+    for length, mean in zip(LENGTHS, means, strict=True):
+        print(f"{name}, {length} drafted: {mean:.2f} calls")
+
+# %%
+# An endless chain of equal shifts keeps exp(Σ 2Φ(−δ√j/2)/j) − 1 steps as a block, by Spitzer's
+# identity (docs/theory.md, "Blocks of Gaussian steps").
+
+shifts = np.geomspace(0.1, 3.0, 25)
+single = acceptance(otm.Maximal(), GaussianCurve(shifts), otm.IID(1))
+j = np.arange(1, 50_000)
+# every 2Φ(−δ√j/2) is one draft's acceptance at a shift of δ√j
+terms = [
+    acceptance(otm.Maximal(), GaussianCurve(d * np.sqrt(j)), otm.IID(1)) / j for d in shifts
+]
+endless = {
+    "as a block": np.expm1(np.sum(terms, axis=1)),
+    "step by step": single / (1 - single),
+}
+for name, counts in endless.items():
+    for at in (0, 12, 24):
+        print(f"{name}, shift {shifts[at]:.2f}: {counts[at]:.1f} steps kept")
+
+with drawing.style():
+    canvas, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
+    for i, name in enumerate(("step by step", "as a block")):
+        look = {"color": drawing.SERIES[i], "label": name}
+        left.plot(shifts, endless[name], ls=drawing.LINES[i], **look)
+        right.plot(LENGTHS, rounds[name], marker=drawing.MARKERS[i], **look)
+    left.set_xscale("log")
+    left.set_yscale("log")
+    left.set_xticks([0.1, 0.3, 1.0, 3.0], ["0.1", "0.3", "1", "3"])
+    left.set_yticks([0.1, 1.0, 10.0, 100.0], ["0.1", "1", "10", "100"])
+    left.minorticks_off()
+    left.set_xlabel("distance of the means δ, in standard deviations")
+    left.set_ylabel("steps kept of an endless chain")
+    left.set_title(
+        f"δ = 0.1: {endless['as a block'][0]:.0f} steps kept as a block, "
+        f"{endless['step by step'][0]:.0f} one by one",
+        fontsize=10,
+    )
+    least = [STEPS / (length + 1) for length in LENGTHS]
+    right.plot(
+        LENGTHS, np.ceil(least), color=drawing.QUIET, lw=1.0, label="every draft accepted"
+    )
+    right.set_xlabel("drafted steps in a row")
+    right.set_ylabel("target calls for a sample")
+    right.set_title(
+        f"{LENGTHS[-1]} drafted: {rounds['as a block'][-1]:.2f} calls as a block, "
+        f"{rounds['step by step'][-1]:.2f} one by one",
+        fontsize=10,
+    )
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize=9)

@@ -22,10 +22,8 @@ from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
-from otm.errors import Unsupported
-from otm.overlap import OverlapCurve
 from otm.problem import Problem, require_law
-from otm.races import matching_probabilities
+from otm.races import list_match
 
 
 def list_matching_lower(problem: Problem) -> Array:
@@ -124,7 +122,7 @@ def poisson_matching_lower(problem: Problem) -> Array:
     value, at any vocabulary for k = 1.
 
     Args:
-        problem: any batch `(..., V)` with law `IID(1)`, `WithoutReplacement(k)` or
+        problem: any batch `(..., V)` with law `IID(k)`, `WithoutReplacement(k)` or
             `ThresholdRace(c)`.
 
     Returns:
@@ -157,12 +155,12 @@ def poisson_representation_lower(problem: Problem) -> Array:
     """Return the race's acceptance if every token could arrive again and again, a lower bound.
 
     Σ_{p>0} q [1 − (g/(1 + g))^k], g_i = Σ_j (q_i p_j/p_i − q_j)₊: the exact acceptance of the
-    Poisson functional representation with k i.i.d. list entries, and less than that of the race,
-    whose k arrivals are distinct. Equal to the race for k = 1, and for a threshold, which does not
-    count arrivals.
+    Poisson functional representation with k i.i.d. list entries, the race of independent drafts,
+    and less than that of the race whose k arrivals are distinct. Equal to it for k = 1, and for a
+    threshold, which does not count arrivals.
 
     Args:
-        problem: any batch `(..., V)` with law `IID(1)`, `WithoutReplacement(k)` or
+        problem: any batch `(..., V)` with law `IID(k)`, `WithoutReplacement(k)` or
             `ThresholdRace(c)`.
 
     Returns:
@@ -184,8 +182,7 @@ def poisson_representation_lower(problem: Problem) -> Array:
     k, c = _arrivals(problem, "The Poisson functional representation's bound")
 
     def reached(p: Array, q: Array) -> Array:
-        curve, width = OverlapCurve.of(p, q), int(p.shape[-1])
-        value = total(curve.in_order(q) * at_least_one(matching_probabilities(curve, c), k))
+        value, width = list_match(p, q, k, c), int(p.shape[-1])
         # The matching probabilities are quotients of running sums.
         units = 4.0 * (min(width, BLOCK) + width / BLOCK) + 32.0
         return round_down(value, width, units=units, weight=k * c)
@@ -196,14 +193,11 @@ def poisson_representation_lower(problem: Problem) -> Array:
 def _arrivals(problem: Problem, name: str) -> tuple[int, float]:
     """Return k and c of a law whose drafts are early arrivals of one draft race, or raise."""
     message = (
-        f"{name} is about the first arrivals of one draft race, WithoutReplacement(k), IID(1) or "
-        "ThresholdRace(c); the problem has {law!r}. Use otm.bounds.list_matching_lower for IID(k), "
-        "or law=otm.WithoutReplacement({k})."
+        f"{name} is about the first arrivals of one draft race, WithoutReplacement(k), IID(k) or "
+        "ThresholdRace(c); the problem has {law!r}. Use law=otm.WithoutReplacement(k)."
     )
     early: tuple[type[Law], ...] = (WithoutReplacement, ThresholdRace, IID)
     law = require_law(problem, *early, message=message)
     if isinstance(law, ThresholdRace):
         return 1, law.c
-    if isinstance(law, IID) and law.k > 1:
-        raise Unsupported(message.format(law=law, k=law.k))
     return problem.num_drafts, 1.0

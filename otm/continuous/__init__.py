@@ -6,6 +6,7 @@ What k drafts of it can do depends on one number, the distance of the means.
 """
 
 from otm.continuous.densities import Density, Enclosure, GaussianMixture, enclosure
+from otm.continuous.gaussian_block import GaussianBlock, GaussianBlockSamples
 from otm.continuous.gaussian_curve import GaussianCurve
 from otm.continuous.gaussian_kseq import GaussianKSeq
 from otm.continuous.gaussian_optimal import GaussianOptimal
@@ -17,6 +18,8 @@ from otm.continuous.values import acceptance, optimal_acceptance
 __all__ = [
     "Density",
     "Enclosure",
+    "GaussianBlock",
+    "GaussianBlockSamples",
     "GaussianCurve",
     "GaussianKSeq",
     "GaussianMixture",

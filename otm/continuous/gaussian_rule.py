@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -88,24 +89,12 @@ class GaussianRule(abc.ABC):
         >>> out.output.tolist(), bool(out.accepted)  # reflected at the middle, 1; across it kept
         ([5.0, 7.0], False)
         """
-        points, start, end, deviation = (
-            np.asarray(plain_reals(given, name), dtype=np.float64)
-            for given, name in (
-                (drafts, "drafts"),
-                (draft_mean, "draft_mean"),
-                (target_mean, "target_mean"),
-                (scale, "scale"),
-            )
-        )
+        points, start, end, deviation = check_steps(drafts, draft_mean, target_mean, scale)
         shape = (*points.shape[:-2], *points.shape[-1:])
         if points.ndim < 2 or points.shape[-2] != self.num_drafts or not shape[-1]:
             raise ShapeMismatch(
                 f"drafts must have the shape (..., {self.num_drafts}, n); got {points.shape}. "
                 "Stack the drafts of a row on the last axis but one."
-            )
-        if not ((deviation > 0) & np.isfinite(deviation)).all():
-            raise InvalidParameter(
-                f"scale must be positive and finite; got {scale!r}. Pass standard deviations."
             )
         try:
             start, end, deviation = (np.broadcast_to(a, shape) for a in (start, end, deviation))
@@ -114,10 +103,7 @@ class GaussianRule(abc.ABC):
                 f"draft_mean, target_mean and scale must fit rows of the shape {shape}; got "
                 f"{start.shape}, {end.shape} and {deviation.shape}. Drop the axis of the drafts."
             ) from error
-        along = (end - start) / deviation
-        shift = np.sqrt((along**2).sum(axis=-1))
-        with quiet():  # equal means: any direction
-            along = np.where(shift[..., None] > 0, along / shift[..., None], np.eye(shape[-1])[0])
+        along, shift = direction(start, end, deviation)
         x = ((points - start[..., None, :]) / deviation[..., None, :] * along[..., None, :]).sum(-1)
         source, (flat, distance) = check_rng(rng), (x.reshape(-1, x.shape[-1]), shift.reshape(-1))
         index, kept = self._choose(flat, distance, source)
@@ -127,9 +113,10 @@ class GaussianRule(abc.ABC):
         if len(rejected):
             replaced = self._replace(chosen[rejected], distance[rejected], source)
             moved[rejected] = replaced - chosen[rejected]
-        index, kept, moved = (a.reshape(shift.shape) for a in (index, kept, moved))
-        draft = np.take_along_axis(points, index[..., None, None], axis=-2)[..., 0, :]
-        return GaussianSamples(draft + moved[..., None] * along * deviation, kept)
+        rows: tuple[int, ...] = shift.shape
+        draft = np.take_along_axis(points, index.reshape(*rows, 1, 1), axis=-2)[..., 0, :]
+        moves = moved.reshape(*rows, 1) * along * deviation
+        return GaussianSamples(draft + moves, kept.reshape(rows))
 
     @abc.abstractmethod
     def _choose(
@@ -140,6 +127,30 @@ class GaussianRule(abc.ABC):
     @abc.abstractmethod
     def _replace(self, x: Floats, shift: Floats, rng: np.random.Generator) -> Floats:
         """Return what takes the place of rejected x, `(rows,)`."""
+
+
+def check_steps(
+    drafts: object, draft_mean: object, target_mean: object, scale: object
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return all four as arrays of reals, once every scale is positive."""
+    given = {"drafts": drafts, "draft_mean": draft_mean, "target_mean": target_mean, "scale": scale}
+    points, start, end, deviation = (
+        np.asarray(plain_reals(value, name), dtype=np.float64) for name, value in given.items()
+    )
+    if not ((deviation > 0) & np.isfinite(deviation)).all():
+        raise InvalidParameter(
+            f"scale must be positive and finite; got {scale!r}. Pass standard deviations."
+        )
+    return points, start, end, deviation
+
+
+def direction(start: Floats, end: Floats, deviation: Floats) -> tuple[Floats, Floats]:
+    """Return u and δ of steps `(..., n)`: where the shift points to, and its length `(...)`."""
+    along = (end - start) / deviation
+    shift = np.sqrt((along**2).sum(axis=-1))
+    with quiet():  # equal means: any direction
+        along = np.where(shift[..., None] > 0, along / shift[..., None], np.eye(along.shape[-1])[0])
+    return along, shift
 
 
 def first_kept(
@@ -159,21 +170,37 @@ class ResidualRule(GaussianRule):
         """Return a at proposals `(rows, m)` of rows with shifts `(rows, 1)`."""
 
     def _replace(self, x: Floats, shift: Floats, rng: np.random.Generator) -> Floats:
-        """Propose from the target, and take a proposal with probability (1 − a p/q)₊.
+        """Draw from the residual."""
+        return draw_residual(
+            shift, lambda proposed, rows: self._taken(proposed, shift[rows, None]), rng
+        )
 
-        A rejection has the probability ∫ (q − a p)₊, a proposal is taken as often: one on average.
-        """
-        found, waiting = np.empty(len(shift)), np.arange(len(shift))
-        while len(waiting):
-            here, width = shift[waiting, None], max(_LEAST_PROPOSALS, _PROPOSALS // len(waiting))
-            proposed = here + rng.standard_normal((len(waiting), width))
-            with quiet():
-                left = 1.0 - self._taken(proposed, here) / ratio(proposed, here)
-            taken = rng.random(proposed.shape) < left
-            some = taken.any(axis=1)
-            found[waiting[some]] = proposed[some, taken[some].argmax(axis=1)]
-            waiting = waiting[~some]
-        return found
+
+def draw_residual(
+    shift: Floats,
+    taken: Callable[[Floats, NDArray[np.int64]], Floats],
+    rng: np.random.Generator,
+) -> Floats:
+    """Propose from the target, and take a proposal with probability (1 − a p/q)₊.
+
+    A rejection has the probability ∫ (q − a p)₊, a proposal is taken as often: one on average.
+
+    Args:
+        shift: δ of each row, `(rows,)`.
+        taken: maps proposals `(rows, m)` and the numbers of their rows to a.
+        rng: decides.
+    """
+    found, waiting = np.empty(len(shift)), np.arange(len(shift))
+    while len(waiting):
+        here, width = shift[waiting, None], max(_LEAST_PROPOSALS, _PROPOSALS // len(waiting))
+        proposed = here + rng.standard_normal((len(waiting), width))
+        with quiet():
+            left = 1.0 - taken(proposed, waiting) / ratio(proposed, here)
+        kept = rng.random(proposed.shape) < left
+        some = kept.any(axis=1)
+        found[waiting[some]] = proposed[some, kept[some].argmax(axis=1)]
+        waiting = waiting[~some]
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

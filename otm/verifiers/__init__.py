@@ -1,5 +1,6 @@
 """Verifiers, one per file, and their registry."""
 
+from otm.verifiers.action_distance import ActionDistance
 from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier
 from otm.verifiers.bounded_regret import BoundedRegret
 from otm.verifiers.cactus import Cactus
@@ -8,7 +9,9 @@ from otm.verifiers.cascade import Cascade
 from otm.verifiers.ensemble import Ensemble
 from otm.verifiers.fuzzy import Fuzzy
 from otm.verifiers.greedy_optimal import GreedyOptimal
+from otm.verifiers.grouped import Grouped
 from otm.verifiers.kseq import KSeq, gamma_star
+from otm.verifiers.lantern import Lantern
 from otm.verifiers.lenience import Lenience
 from otm.verifiers.list_race import ListRace
 from otm.verifiers.mars import Mars
@@ -59,12 +62,16 @@ VERIFIERS: tuple[type[Verifier], ...] = (
     Cactus,
     TvOptimal,
     Fuzzy,
+    Lantern,
+    Grouped,
+    ActionDistance,
 )
 """Every verifier class; `otm.compare`, the contract tests and the documents walk this list."""
 
 __all__ = [
     "VERIFIERS",
     "AcceptanceInterval",
+    "ActionDistance",
     "BatchedOptimalRule",
     "BoundedRegret",
     "Cactus",
@@ -75,7 +82,9 @@ __all__ = [
     "Ensemble",
     "Fuzzy",
     "GreedyOptimal",
+    "Grouped",
     "KSeq",
+    "Lantern",
     "Lenience",
     "ListRace",
     "Mars",

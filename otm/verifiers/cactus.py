@@ -8,18 +8,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, namespace, quiet, total
-from otm.drafts.iid import IID
+from otm._arrays import Array, namespace, quiet
 from otm.pmf import check_real
 from otm.problem import Problem
-from otm.results import Definition
 from otm.scheme import parameter
-from otm.verifiers.lossy_rule import Lossy
-from otm.verifiers.rules import ResidualByDrafts
+from otm.verifiers.lossy_rule import Raised, RaisedRule
 
 
 @dataclasses.dataclass(frozen=True)
-class Cactus(Lossy):
+class Cactus(Raised):
     """Accept x with min(1, h(x)/p(x)), otherwise draw from what is left of x's own aim.
 
     h(x) = min(1, q(x) + √(2δ q(x)(1 − q(x)))) is what x is raised to.
@@ -56,7 +53,6 @@ class Cactus(Lossy):
 
     title = "Cactus"
     display_fields = ("delta",)
-    laws = (IID(1),)
 
     delta: float = parameter(check_real, default=0.05, low=0.0)
 
@@ -69,14 +65,6 @@ class Cactus(Lossy):
     def prepare(self, problem: Problem) -> CactusRule:
         """Compute what each draft is raised to."""
         return CactusRule(problem=problem, raised=np.asarray(self.raised(problem.target)))
-
-    def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Return Σ min(p, h), batched."""
-
-        def values(p: Array, q: Array) -> Array:
-            return total(namespace(p).minimum(p, self.raised(q)))[None]
-
-        return by_rows(values, problem.draft, problem.target)[0]
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
         """Return the law of the output `(V,)`, by one pass in the order of p/q.
@@ -108,20 +96,8 @@ class Cactus(Lossy):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CactusRule(ResidualByDrafts):
-    """Cactus prepared for one problem.
-
-    Attributes:
-        raised: h `(V,)`.
-    """
-
-    raised: NDArray[np.float64]
-
-    def cumulative_acceptance(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return min(1, h/p) of each draft."""
-        drawn = self.problem.draft[drafts]
-        with quiet():
-            return np.where(drawn > 0, np.minimum(1.0, self.raised[drafts] / drawn), 0.0)
+class CactusRule(RaisedRule):
+    """Cactus prepared for one problem."""
 
     def residual_weights(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return (c q − p)₊ for the one draft; nothing is left there of q(x) ≤ h(x) < p(x)."""

@@ -24,7 +24,7 @@ from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Verifier
-from otm.verifiers.rules import AcceptInTurn
+from otm.verifiers.rules import AcceptInTurn, ResidualByDrafts
 
 TIE = 1e-12
 """Difference below which two masses that a rule compares count as equal: greedy targets tie often,
@@ -105,6 +105,45 @@ class AimedVerifier(LossyVerifier):
         law = self.aimed_law(draft, target)
         excess = namespace(law).clip(law - draft, 0.0, None)
         return keep_towards(law, draft), normalised_excess(excess, target), total(excess)
+
+
+@dataclasses.dataclass(frozen=True)
+class Raised(Lossy):
+    """A lossy verifier that raises each draft to h(x) and accepts it with min(1, h(x)/p(x)).
+
+    A rejected draft is followed by a draw from a residual of its own, which does not return it.
+    """
+
+    laws = (IID(1),)
+
+    @abc.abstractmethod
+    def raised(self, target: Array) -> Array:
+        """Return h `(..., V)` of a target in float64."""
+
+    def acceptance(self, problem: Problem, by: Definition) -> Array:
+        """Return Σ min(p, h), batched."""
+
+        def values(p: Array, q: Array) -> Array:
+            return total(namespace(p).minimum(p, self.raised(q)))[None]
+
+        return by_rows(values, problem.draft, problem.target)[0]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class RaisedRule(ResidualByDrafts):
+    """Such a verifier prepared for one problem.
+
+    Attributes:
+        raised: h `(V,)`.
+    """
+
+    raised: NDArray[np.float64]
+
+    def cumulative_acceptance(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return min(1, h/p) of each draft."""
+        drawn = self.problem.draft[drafts]
+        with quiet():
+            return np.where(drawn > 0, np.minimum(1.0, self.raised[drafts] / drawn), 0.0)
 
 
 def keep_towards(law: Array, draft: Array) -> Array:

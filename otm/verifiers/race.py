@@ -14,7 +14,9 @@ In ascending order of q/p the inner sum is two running sums. *Before c times the
 with c p_i for p_i at i alone. *k > 1.* Given that the target's winner
 is i at time t (t ~ Exp(1), independent of i ~ q), every other E_j exceeds q_j t by a fresh
 exponential, so j precedes i in the draft race with probability 1 − exp(−t(r_i p_j − q_j)₊),
-independently, and α is an integral over t of Poisson-binomial probabilities.
+independently, and α is an integral over t of Poisson-binomial probabilities. *k > 1 independent
+drafts* are the first k points of the race in which every token arrives again and again, a Poisson
+process of rate p_j: the points before the winner are geometric, and α has a closed form.
 
 *The coupling, k = 1*, has a closed form. For r_i < r_j, with M(u) = Σ_m max(p_m, u q_m) and u_m =
 p_m/q_m,
@@ -24,9 +26,9 @@ p_m/q_m,
 because the exponents of all tokens sum to s·M(t/s) at draft time s and target time t; M is
 piecewise linear. For k > 1, in units of t token j joins the draft race at time r_j and the winner i
 arrives at exactly r_i: a pure birth process along the drafted sequence with piecewise constant
-rates, integrated over t. *Before c times the first* Pr(drafts ⊆ T, Y = y) is that of a winner in T
-when the rates outside are multiplied by c: the closed form for k = 1, once for each T, and their
-alternating sums.
+rates, integrated over t; independent drafts stay active. *Before c times the first* Pr(drafts ⊆ T,
+Y = y) is that of a winner in T when the rates outside are multiplied by c: the closed form for k =
+1, once for each T, and their alternating sums.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from otm.problem import Problem
 from otm.races import (
     drafted_ascending,
     exponential_nodes,
+    list_match,
     log_arrivals,
     log_exponentials,
     per_row,
@@ -77,32 +80,39 @@ class Race(Verifier):
     """Output the winner of the target's exponential race.
 
     It is accepted if it is among the first k arrivals of the draft's race, or those before c times
-    the first.
+    the first. Drafts may be k different tokens, or, where each arrives again and again, k
+    independent ones (the Poisson functional representation for several drafts, MPFR).
 
     Threshold c, or one draft, c = 1:  α = Σ_i 1 / Σ_j max(p_j/(c p_i), q_j/q_i), terms with p_i q_i
     = 0 being 0, never below half of the optimum. The first k > 1:  α = Σ_{p_i>0} q_i ∫₀^∞ e^{−t}
-    Pr(PoissonBinomial{1 − e^{−t(q_i p_j/p_i − q_j)₊}}_{j≠i} ≤ k − 1) dt.
+    Pr(PoissonBinomial{1 − e^{−t(q_i p_j/p_i − q_j)₊}}_{j≠i} ≤ k − 1) dt. k independent drafts:  α =
+    Σ_{p_i>0} q_i [1 − (g_i/(1 + g_i))^k], g_i = Σ_j (q_i p_j/p_i − q_j)₊, never below a list race.
 
-    Rule and membership agree. Lossless. Laws: IID(1), WithoutReplacement(k), ThresholdRace(c).
+    Rule and membership agree. Lossless. Laws: IID(k), WithoutReplacement(k), ThresholdRace(c).
 
     Raises:
-        TooLarge: on the exact value for k > 1 with more than 512 draftable tokens
+        TooLarge: on the exact value for k > 1 different drafts with more than 512 draftable tokens
             (`otm.bounds.poisson_representation_lower` is a certificate at any size, `otm.estimate`
             an interval), and on a coupling with more than 200,000 entries, or of the sets of more
             than 14 draftable tokens (thresholds).
 
-    Cost: threshold: O(V log V), batched; k > 1: O(n² k · 110) for n draftable tokens, about a
-        second at n = 512.
-    Accuracy: threshold: about 1e-14 at V = 128,256; k > 1: quadrature error below 2e-12, derived in
-        `otm.races`.
+    Cost: threshold and independent drafts: O(V log V), batched; k > 1 different ones: O(n² k · 110)
+        for n draftable tokens, about a second at n = 512.
+    Accuracy: threshold and independent drafts: about 1e-14 at V = 128,256; k > 1 different ones:
+        quadrature error below 2e-12, derived in `otm.races`.
     Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1:
-        Daliri et al. 2024 (Gumbel coupling). The exact values: docs/theory.md, "Races".
+        Daliri et al. 2024 (Gumbel coupling); independent drafts: MPFR [Liu et al. 2026]
+        (2609.21858v1), by its abstract and its authors' code, 1WanSicheng/ERSD_Watermark at
+        010892e. The exact values: docs/theory.md, "Races".
 
     >>> import otm
     >>> p, q = [0.5, 0.2, 0.15, 0.1, 0.05], [0.1, 0.3, 0.05, 0.25, 0.3]
     >>> laws = [otm.IID(1), otm.WithoutReplacement(2), otm.WithoutReplacement(4)]
     >>> [round(otm.acceptance(Race(), otm.Problem(draft=p, target=q, law=law)), 6) for law in laws]
     [0.454717, 0.724113, 0.961116]
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> round(otm.acceptance(Race(), problem), 12)  # g = (0, 1): .5·1 + .5·3/4
+    0.875
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.ThresholdRace(2))
     >>> round(otm.acceptance(Race(), problem), 12)  # 1/(1 + 1) + 1/(1 + 3/2)
     0.9
@@ -114,7 +124,7 @@ class Race(Verifier):
         "(ERSD; Daliri et al. 2024)"
     )
     lossless = True
-    laws = (IID(1), WithoutReplacement, ThresholdRace)
+    laws = (IID, WithoutReplacement, ThresholdRace)
     nested_in_k = True
     proven_lower = "poisson_representation_lower"
     table_columns = ("race_iid", "race_threshold_race")
@@ -126,6 +136,8 @@ class Race(Verifier):
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return the sum over tokens for a threshold, batched, else the integral, row by row."""
         p, q, law = problem.draft, problem.target, problem.law
+        if isinstance(law, IID) and law.k > 1:
+            return by_rows(lambda p, q: list_match(p, q, law.k)[None], p, q)[0]
         if isinstance(law, ThresholdRace) or law.size == 1:
             c = law.size  # one draft arrives before once its own time
             return by_rows(lambda p, q: race_match(p, q, c)[None], p, q)[0]
@@ -134,19 +146,28 @@ class Race(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RaceRule(Shared):
-    """Both races on shared exponentials; the state is their logarithms `(n, V)`."""
+    """Both races on shared exponentials; the state is their logarithms `(n, V)`.
+
+    Where tokens arrive again and again, it is of their first points.
+    """
 
     num_uniforms = 0  # none: the race is the randomness
 
     @property
     def num_draft_uniforms(self) -> int:
-        """One exponential per token."""
-        return self.problem.num_tokens
+        """One exponential per token, and per draft where tokens arrive again and again."""
+        law = self.problem.law
+        return self.problem.num_tokens * (law.k if isinstance(law, IID) else 1)
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Run the draft race and keep its first k arrivals, in order, or those in time."""
-        state = log_exponentials(uniforms)
-        times = log_arrivals(state, self.problem.draft)
+        size = (len(uniforms), -1, self.problem.num_tokens)
+        points = np.logaddexp.accumulate(log_exponentials(uniforms).reshape(size), axis=1)
+        state, times = points[:, 0], log_arrivals(points, self.problem.draft)
+        if isinstance(self.problem.law, IID):
+            drafts = first_arrivals(times.reshape(len(times), -1), self.problem.num_drafts)
+            return drafts % self.problem.num_tokens, state
+        times = times[:, 0]
         if isinstance(self.problem.law, ThresholdRace):
             in_time = times <= times.min(axis=1, keepdims=True) + math.log(self.problem.law.c)
             return rows_of_members(in_time), state
@@ -273,7 +294,8 @@ def _arrivals_coupling(
     # With the target's winner y at time t, the draft race in units of t: token j joins at r_j,
     # where its memoryless clock with rate t p_j starts; y itself arrives at exactly r_y. Between
     # two joining times the number of arrivals along the drafted sequence is a birth process that
-    # dies when any other token arrives first; after the last one only the order matters.
+    # dies when any other token arrives first; after the last one only the order matters. Of
+    # independent drafts every token goes on arriving, y too.
     p, q = problem.draft, problem.target
     length = int(np.count_nonzero(drafts[0] != PAD))
     drafts = drafts[:, :length]
@@ -281,13 +303,14 @@ def _arrivals_coupling(
     t, weights = exponential_nodes(lambda c: -length * np.log(c), smallest=smallest)
     drafted = np.flatnonzero(p > 0)
     wide = ROOM * p
+    again = isinstance(problem.law, IID)
     joins = np.divide(q, wide, out=np.full(len(p), np.inf), where=p > 0)
     times = np.unique(joins[drafted])
     state = np.zeros((len(drafts), problem.num_tokens, len(t), length + 1))
     state[..., 0] = 1.0
     for start, end in zip(times, np.append(times[1:], np.inf), strict=True):
         active = np.where(joins <= start, wide, 0.0)
-        exits, chances = _next_arrivals(drafts, active)
+        exits, chances = _next_arrivals(drafts, active, again)
         _arrive_now(state, drafts, np.flatnonzero(joins == start))
         if end < np.inf:
             state = _evolve(state, exits, chances, (end - start) * t)
@@ -299,19 +322,21 @@ def _arrivals_coupling(
 
 
 def _next_arrivals(
-    drafts: NDArray[np.int64], active: NDArray[np.float64]
+    drafts: NDArray[np.int64], active: NDArray[np.float64], again: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the rate of arrivals and the chance that one is the next drafted, `(n, V, k)`."""
     num_tokens, length = len(active), drafts.shape[1]
     exits, chances = (np.zeros((len(drafts), num_tokens, length)) for _ in range(2))
     left = np.tile(active, (len(drafts), 1))
     for stage in range(length):
-        # The winner's own clock is not running: its arrival is deterministic.
-        without_winner = np.where(np.eye(num_tokens, dtype=bool), 0.0, left[:, None, :])
-        exits[..., stage] = without_winner.sum(axis=2)
-        births = np.take_along_axis(without_winner, drafts[:, None, stage, None], axis=2)[..., 0]
+        # The winner's own clock is not running: its first arrival is deterministic.
+        gone = np.eye(num_tokens, dtype=bool) & (not again)
+        running = np.where(gone, 0.0, left[:, None, :])
+        exits[..., stage] = running.sum(axis=2)
+        births = np.take_along_axis(running, drafts[:, None, stage, None], axis=2)[..., 0]
         np.divide(births, exits[..., stage], out=chances[..., stage], where=exits[..., stage] > 0)
-        left[np.arange(len(drafts)), drafts[:, stage]] = 0.0
+        if not again:
+            left[np.arange(len(drafts)), drafts[:, stage]] = 0.0
     return exits, chances
 
 

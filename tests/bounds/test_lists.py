@@ -41,6 +41,20 @@ def test_the_order_of_the_race_and_its_bounds(
         assert chain[3] == pytest.approx(chain[4], abs=1e-13)
 
 
+@settings(max_examples=100)
+@given(problem=strategies.iid_problems(max_tokens=6))
+def test_independent_drafts_of_one_race_keep_what_the_certificate_says(problem: Problem) -> None:
+    """Different drafts keep more, a list race less by its rule: (1 + 1/g)^k ≥ 1 + k/g."""
+    race, certificate, list_rule = (
+        otm.acceptance(Race(), problem),
+        otm.bounds.poisson_representation_lower(problem),
+        otm.acceptance(ListRace(), problem, by="rule"),
+    )
+    assert certificate == pytest.approx(race, abs=1e-13)
+    assert race >= list_rule - SLACK
+    assert otm.optimal_acceptance(problem) >= race - SLACK
+
+
 @settings(max_examples=200)
 @given(pair=strategies.pairs(max_tokens=7))
 def test_one_draft_minhash_race_maximal(pair: tuple[np.ndarray, np.ndarray]) -> None:
@@ -89,9 +103,6 @@ def test_tiny_masses(bound: Any) -> None:
 def test_other_laws_are_refused(bound: Any) -> None:
     with pytest.raises(otm.errors.Unsupported, match=r"the problem has Greedy\(k=2\).*Use "):
         bound(Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.Greedy(2)))
-    if bound is not otm.bounds.list_matching_lower:
-        with pytest.raises(otm.errors.Unsupported, match=r"IID\(k=2\).*list_matching_lower"):
-            bound(Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=IID(2)))
 
 
 @settings(max_examples=150)

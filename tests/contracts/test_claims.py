@@ -315,6 +315,109 @@ def test_the_divergence_of_cactus() -> None:
     assert otm.acceptance(rule, problem) == pytest.approx(1.0, abs=1e-12)
 
 
+def test_the_distance_of_lantern() -> None:
+    size = 1000
+    problem = otm.Problem(
+        draft=np.repeat([2.0, 0.0], size // 2) / size,
+        target=np.full(size, 1 / size),
+        law=otm.IID(1),
+    )
+    rule = otm.Lantern(np.roll(np.arange(size), size // 2)[:, None], delta=1 / size)
+    assert otm.acceptance(rule, problem) == pytest.approx(1.0, abs=1e-12)
+    assert otm.lossy.distortion(rule, problem).total_variation == pytest.approx(0.5, abs=1e-12)
+
+
+def test_windows_of_grouped_verification() -> None:
+    problem = otm.Problem(draft=[0.1, 0.3, 0.3, 0.3], target=[0.05, 0.1, 0.65, 0.2], law=otm.IID(1))
+    assert otm.acceptance(otm.Grouped(), problem, by="rule") == pytest.approx(51 / 80, abs=1e-15)
+    assert otm.acceptance(otm.Maximal(), problem) == pytest.approx(13 / 20, abs=1e-15)
+    parted = otm.Problem(draft=[0.6, 0.0, 0.4, 0.0], target=[0.2, 0.2, 0.2, 0.4], law=otm.IID(1))
+    law = otm.lossy.output_law(otm.Grouped([[1], [0], [3], [2]], margin=1.0), parted)
+    assert law[:2].sum() == pytest.approx(7 / 15, abs=1e-15)
+
+
+def test_what_neighbours_accept_beside_the_frontier() -> None:
+    place = np.arange(64)
+    draft, target = (
+        np.exp(-((place - centre) ** 2) / width) for centre, width in ((34, 72), (30, 128))
+    )
+    problem = otm.Problem(draft=draft / draft.sum(), target=target / target.sum(), law=otm.IID(1))
+    assert (
+        f"rejection accepts {otm.acceptance(otm.Maximal(), problem):.3f}".replace("0.", ".") in PAGE
+    )
+    rules = {
+        "Lantern(2, delta=2.0)": otm.Lantern(2, delta=2.0),
+        "Lantern(8, delta=0.05)": otm.Lantern(8, delta=0.05),
+        "Grouped(7)": otm.Grouped(7),
+        "Grouped()": otm.Grouped(),
+        "ActionDistance(9)": otm.ActionDistance(9),
+    }
+    for name, rule in rules.items():
+        spent = otm.lossy.distortion(rule, problem).total_variation
+        best = otm.lossy.tv_frontier(problem, tv=spent)
+        numbers = [
+            f"{value:.3f}".removeprefix("0").replace("1.000", "1")
+            for value in (otm.acceptance(rule, problem), spent, best)
+        ]
+        assert f"| `{name}` | {' | '.join(numbers)} |" in PAGE
+
+
+def test_drafts_of_one_poisson_process() -> None:
+    pair = {"draft": [0.5, 0.2, 0.15, 0.1, 0.05], "target": [0.1, 0.3, 0.05, 0.25, 0.3]}
+
+    def row(name: str, value: Callable[[int], float]) -> str:
+        return " | ".join([f"| {name}", *(f"{value(k):.3f}"[1:] for k in (2, 4))]) + " |"
+
+    listed, different = (
+        lambda k, law=law: otm.Problem(**pair, law=law(k))
+        for law in (otm.IID, otm.WithoutReplacement)
+    )
+    race, lists = otm.Race(), otm.ListRace()
+    for told in (
+        row("independent, a race each (`ListRace`)", lambda k: otm.acceptance(lists, listed(k))),
+        row("independent, one process (MPFR)", lambda k: otm.acceptance(race, listed(k))),
+        row("the first k different arrivals of it", lambda k: otm.acceptance(race, different(k))),
+        row(
+            "the best for independent drafts, no watermark",
+            lambda k: otm.optimal_acceptance(listed(k)),
+        ),
+    ):
+        assert told in PAGE
+
+
+def test_a_sampled_token_among_the_likeliest() -> None:
+    law, target = np.array([0.0, 0.6, 0.4]), np.array([0.2, 0.2, 0.6])
+    residual = np.maximum(target - law, 0.0)
+    kept = target[1] / law[1]
+    tried = kept * np.eye(3)[1] + (1 - kept) * residual / residual.sum()
+    output = law[1] * tried + law[2] * target
+    np.testing.assert_allclose(output, [0.28, 0.28, 0.44])
+    assert 0.5 * abs(output - target).sum() == pytest.approx(4 / 25)
+    # one of three drawn from all but the likeliest; if it is the second, the third fills its place
+    draft, target = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
+    others = draft / draft[1:].sum()
+    sets = {2: others[1] + others[2], 3: others[3]}
+    # every set holds tokens 0 and 1: a flow from the sets to the outputs, as a linear program
+    flow = linprog(
+        -np.ones(2 * 3),
+        A_ub=np.block(
+            [
+                [np.kron(np.eye(2), np.ones(3))],
+                [np.array([[1, 0, 0, 1, 0, 0], [0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0]])],
+                [np.array([[0, 0, 0, 0, 0, 1]])],
+            ]
+        ),
+        b_ub=[sets[2], sets[3], *target[:3], target[3]],
+    )
+    changed = otm.Problem(
+        draft=[0.45, 0.45, 0.1 * sets[2], 0.1 * sets[3]], target=target, law=otm.Greedy(3)
+    )
+    assert -flow.fun == pytest.approx(23 / 30)
+    assert otm.acceptance(otm.GreedyOptimal(), changed) == pytest.approx(23 / 30)
+    plain = otm.Problem(draft=draft, target=target, law=otm.Greedy(3))
+    assert otm.optimal_acceptance(plain) == pytest.approx(14 / 15)
+
+
 def _ends_of_the_accepted_length(accuracy: list[float]) -> tuple[float, float]:
     """Least and largest Σ_k Pr(first k right) over joint laws, by linear programs."""
     right = np.array(list(itertools.product((0, 1), repeat=len(accuracy))))

@@ -37,6 +37,8 @@ LOSSY = [
     otm.Mars(top_logit=4.0, fallback="target"),
     otm.ThresholdMatching(),
     otm.Cactus(),
+    otm.Lantern(),
+    otm.Grouped(1, margin=0.3),
     otm.Fuzzy(0.2),
     otm.Fuzzy(0.3, fallback="speculative"),
 ]

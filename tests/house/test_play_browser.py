@@ -147,7 +147,12 @@ def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
         titles = set(here[0]["acceptance"])
         assert {"optimal", "naive", "recursive rejection"} <= titles
         assert titles - {"optimal"} == {
-            t for t in VERIFIERS if t in PLAYED and VERIFIERS[t]().supports(problem.law)
+            t
+            for t in VERIFIERS
+            if t in PLAYED
+            and VERIFIERS[t]().supports(problem.law)
+            # the page's race drafts different words
+            and (t != "race" or k == 1 or not iid)
         } - {"optimal"}
         for title in titles:
             values = of("acceptance", title)

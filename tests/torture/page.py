@@ -100,6 +100,8 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.shrink_sequence": "a search",
     "otm.continuous.Density": "abstract",
     "otm.continuous.Enclosure": "a result",
+    "otm.continuous.GaussianBlock": "held against exact laws, digits, samples (tests/continuous)",
+    "otm.continuous.GaussianBlockSamples": "a result",
     "otm.continuous.GaussianCurve": "held against 60 digits (tests/continuous)",
     "otm.continuous.GaussianKSeq": "held against exact laws and samples (tests/continuous)",
     "otm.continuous.GaussianMixture": "held against quadrature (tests/continuous)",

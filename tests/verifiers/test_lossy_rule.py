@@ -25,6 +25,10 @@ LOSSY = [
     Fuzzy(0.2),
     Fuzzy(0.3, divergence="tv", fallback="speculative"),
     Fuzzy(0.4, divergence="kl"),
+    otm.Lantern(),
+    otm.Lantern(3, delta=1.7),
+    otm.Grouped(2, margin=0.3),
+    otm.ActionDistance(1),
 ]
 
 
@@ -76,6 +80,16 @@ class TestEveryLossyVerifier:
         (otm.Cascade, {"alpha": 2.0}),
         (otm.Cascade, {"rule": "token_v1"}),
         (otm.Cactus, {"delta": -0.1}),
+        (otm.Lantern, {"delta": -0.1}),
+        (otm.Lantern, {"neighbours": 0}),
+        (otm.Lantern, {"neighbours": [1, 0]}),
+        (otm.Lantern, {"neighbours": [[0], [1]]}),
+        (otm.Lantern, {"neighbours": [[1, 1], [0, -1]]}),
+        (otm.Lantern, {"neighbours": [[1], [2]]}),
+        (otm.Lantern, {"neighbours": [[0.5], [0.0]]}),
+        (otm.Grouped, {"margin": 1.5}),
+        (otm.Grouped, {"neighbours": [[-2], [0]]}),
+        (otm.ActionDistance, {"distance": -1}),
         (otm.TvOptimal, {"tv": 1.5}),
         (otm.Fuzzy, {"threshold": -1.0}),
         (otm.Fuzzy, {"divergence": "hellinger"}),
@@ -146,6 +160,121 @@ def test_the_output_of_cactus_is_not_within_delta(size: int) -> None:
 def test_an_immense_bonus_is_no_overflow() -> None:
     problem = otm.Problem(draft=[0.75, 0.25], target=[1.0, 0.0], law=otm.IID(1))
     assert otm.acceptance(otm.Cactus(1e308), problem) == 0.75
+
+
+class TestNeighbours:
+    """Rules of image and action models: tables of neighbours, hand values, and laws as written."""
+
+    P, Q = np.array([0.4, 0.1, 0.5, 0.0]), np.array([0.1, 0.4, 0.3, 0.2])
+
+    def test_lantern_by_hand(self) -> None:
+        # h₀ = .1 as token 1 has .4 > .3, h₁ = .4 + .1, h₂ = .3 + .2; 0 loses .3, which goes where
+        # (q − p)₊ is, tokens 1 and 3, .3 and .2
+        rule = otm.Lantern([[1], [0], [3], [2]], delta=0.3)
+        problem = one_draft((self.P, self.Q))
+        assert otm.acceptance(rule, problem) == pytest.approx(0.7)
+        np.testing.assert_allclose(otm.lossy.output_law(rule, problem), [0.1, 0.28, 0.5, 0.12])
+        # of two neighbours of token 0 the first counts, .2: h₀ = .3, and both are spared
+        rule = otm.Lantern([[3, 1], [-1, -1], [-1, -1], [-1, -1]], delta=0.3)
+        weights = np.array([0.0, 0.4, 0.0, 0.2])
+        law = np.array([0.3, 0.1, 0.3, 0.0]) + 0.1 * weights / 0.6
+        law += 0.2 * np.array([0.0, 0.3, 0.0, 0.2]) / 0.5  # token 2, without neighbours
+        np.testing.assert_allclose(otm.lossy.output_law(rule, problem), law)
+        # δ > 1 bounds by a share of the token's own mass: .2 ≤ 2 · .1, and .3 ≤ 1 · .3 does
+        ratio = otm.Lantern([[3], [0], [0], [0]], delta=3.0)
+        assert ratio.raised(self.Q) == pytest.approx([0.3, 0.5, 0.4, 0.3])
+
+    @settings(max_examples=60)
+    @given(pair=strategies.pairs(max_tokens=6), data=st.data())
+    def test_lantern_draft_by_draft(
+        self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject
+    ) -> None:
+        p, q = pair
+        count, delta = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([0.05, 0.3, 1.8]))
+        table = np.full((len(p), count), -1)
+        for x in range(len(p)):
+            others = data.draw(st.permutations([y for y in range(len(p)) if y != x]))[:count]
+            table[x, : len(others)] = others
+        rule, law = otm.Lantern(table, delta), np.zeros(len(p))
+        for x in range(len(p)):
+            raised, some, sum_ = q[x], False, 0.0
+            for y in table[x]:
+                sum_ += q[y] if y >= 0 else 0.0
+                if sum_ <= (delta if delta <= 1 else (delta - 1) * q[x]) + 1e-12:
+                    raised, some = q[x] + sum_, True
+            law[x] += min(p[x], raised)
+            if p[x] > raised:
+                spared = [y for y in table[x] if y >= 0 and some]
+                left = np.maximum(q - np.where(np.isin(np.arange(len(p)), spared), 0.0, p), 0.0)
+                law += (p[x] - raised) * left / left.sum()
+        np.testing.assert_allclose(
+            otm.lossy.output_law(rule, one_draft(pair)), law, rtol=0, atol=10 * ROUNDING
+        )
+
+    def test_a_residual_that_spares_nothing_is_another_law(self) -> None:
+        """The broken variant: LANTERN's acceptance with the residual of single-draft rejection."""
+        rule, problem = (
+            otm.Lantern([[3, 1], [2, 0], [0, 1], [0, 1]], 0.3),
+            one_draft((self.P, self.Q)),
+        )
+        kept = np.minimum(self.P, rule.raised(self.Q))
+        excess = np.maximum(self.Q - self.P, 0.0)
+        broken = kept + (1 - kept.sum()) * excess / excess.sum()
+        assert np.abs(broken - otm.lossy.output_law(rule, problem)).max() > 0.01
+
+    @settings(max_examples=60)
+    @given(pair=strategies.pairs(max_tokens=6), data=st.data())
+    def test_clusters_that_part_the_vocabulary_accept_no_less(
+        self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject
+    ) -> None:
+        p, q = pair
+        labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(p), max_size=len(p))))
+        table = np.full((len(p), len(p)), -1)
+        for x, label in enumerate(labels):
+            others = [y for y in np.flatnonzero(labels == label) if y != x]
+            table[x, : len(others)] = others
+        problem, rule = one_draft(pair), otm.Grouped(table, margin=1.0)
+        if q.max() == 1.0:  # a certain token differs by the margin
+            return
+        groups = sum(min(p[labels == g].sum(), q[labels == g].sum()) for g in range(3))
+        assert otm.acceptance(rule, problem, by="rule") == pytest.approx(groups, abs=ROUNDING)
+        assert groups >= np.minimum(p, q).sum() - ROUNDING
+
+    def test_grouped_by_rank(self) -> None:
+        # ascending order 0 .1, 3 .2, 2 .3, 1 .4; each with the one below it: {0}, {3, 0}, {2, 3},
+        # {1, 2}: kept .1/.4, –, .5/.5, .7/.6
+        rule, problem = otm.Grouped(1, margin=0.15), one_draft((self.P, self.Q))
+        assert otm.acceptance(rule, problem, by="rule") == pytest.approx(0.4 * 0.25 + 0.1 + 0.5)
+        # a margin that no two are within leaves single-draft rejection
+        alone = otm.Grouped(1, margin=0.05)
+        assert otm.acceptance(alone, problem) == pytest.approx(0.1 + 0.1 + 0.3)
+        np.testing.assert_allclose(otm.lossy.output_law(alone, problem), self.Q)
+
+    def test_actions_within_a_distance(self) -> None:
+        problem = one_draft((np.array([0.3, 0.3, 0.2, 0.2]), np.array([0.4, 0.1, 0.1, 0.4])))
+        for distance, passing in enumerate((0.3, 0.6, 0.8, 1.0)):
+            rule = otm.ActionDistance(distance)
+            assert otm.acceptance(rule, problem) == pytest.approx(passing)
+            kept = np.where(np.arange(4) <= distance, problem.draft, 0.0)
+            due = kept + (1 - passing) * np.eye(4)[0]
+            np.testing.assert_allclose(otm.lossy.output_law(rule, problem), due, atol=1e-15)
+
+    def test_tables_are_numbered_with_the_tokens(self) -> None:
+        rng = np.random.default_rng(3)
+        table = np.array([[1, 3], [0, 2], [3, 0], [2, 1]])
+        for _ in range(20):
+            p, q, order = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4)), rng.permutation(4)
+            place = np.argsort(order)  # of old token i among the new ones
+            for make in (otm.Lantern, otm.Grouped):
+                old = otm.lossy.output_law(make(table), one_draft((p, q)))
+                new = otm.lossy.output_law(
+                    make(place[table][order]), one_draft((p[order], q[order]))
+                )
+                np.testing.assert_allclose(new, old[order], rtol=0, atol=ROUNDING)
+
+    def test_a_table_for_another_vocabulary_is_refused(self) -> None:
+        with pytest.raises(otm.errors.ShapeMismatch, match="given for 2 tokens, the problem has 4"):
+            otm.acceptance(otm.Lantern([[1], [0]]), one_draft((self.P, self.Q)))
 
 
 class TestFuzzy:

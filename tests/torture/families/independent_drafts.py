@@ -209,7 +209,15 @@ IID = [
         SCAN,
         SIXTY,
     ),
-    Promise("otm.Race", "exact", one_draft, accepted(otm.Race()), ours(oracles.race), SCAN, SIXTY),
+    Promise(
+        "otm.Race",
+        "exact",
+        iid,
+        accepted(otm.Race()),
+        ours(oracles.poisson_representation),
+        SCAN,
+        SIXTY,
+    ),
     Promise(
         "otm.bounds.kseq_lower",
         "exact",

@@ -197,6 +197,7 @@ LOSSLESS: list[tuple[otm.Verifier, str, Bound]] = [
     (otm.Optimal(), "IID", SCORES),
     (otm.Optimal(bins=4), "IID", SCORES),
     (otm.ListRace(), "IID", QUADRATURE),
+    (otm.Race(), "IID", QUADRATURE),
     (otm.TransportPlan(), "IID", CERTIFIED),
     (otm.SelectThenReject(), "IID", CERTIFIED),
     (otm.Tournament(2), "IID", KERNEL),
@@ -235,6 +236,7 @@ VALUES: list[tuple[otm.Verifier, str, Bound, Any, str]] = [
         oracles.recursive_rejection,
         "every path, exactly",
     ),
+    (otm.Race(), "IID", QUADRATURE, oracles.poisson_representation, SIXTY),
     (
         otm.Race(),
         "WithoutReplacement",

@@ -166,6 +166,66 @@ def _cactus(row: Row) -> Numbers:
     return row.exactly(exactly)
 
 
+def _on_a_line(order: list[int], count: int) -> dict[int, list[int]]:
+    """Return each token's neighbours in an order: one below, one above, the next below, ..."""
+    steps = [(i // 2 + 1) * (1 if i % 2 else -1) for i in range(count)]
+    return {
+        x: [order[i + step] for step in steps if 0 <= i + step < len(order)]
+        for i, x in enumerate(order)
+    }
+
+
+def _nearest(row: Row) -> tuple[Numbers, list[list[int]]]:
+    """Return what LANTERN raises each token to, and the tokens that its residual spares."""
+    near, most = _on_a_line(list(range(len(row.q))), 2), Decimal(otm.Lantern().delta) + TIE
+    raised, spared = [], []
+    for x, q in enumerate(row.q):
+        # below the first token there is nothing, which counts
+        missing = x == 0
+        sums = list(itertools.accumulate(row.q[y] for y in near[x]))
+        counted = [mass for mass in sums if mass <= most]
+        raised.append(q + (counted[-1] if counted else 0))
+        spared.append(near[x] if counted or missing else [])
+    return raised, spared
+
+
+def _lantern(row: Row) -> Numbers:
+    def exactly() -> Numbers:
+        raised, spared = _nearest(row)
+        law = [min(p, h) for p, h in zip(row.p, raised, strict=True)]
+        for x, (p, h) in enumerate(zip(row.p, raised, strict=True)):
+            if p > h:
+                excess = [
+                    q if y in spared[x] else max(q - p, Decimal(0))
+                    for y, (p, q) in enumerate(zip(row.p, row.q, strict=True))
+                ]
+                whole = oracles.total(excess)
+                law = [m + (p - h) * e / whole for m, e in zip(law, excess, strict=True)]
+        return law
+
+    return row.exactly(exactly)
+
+
+def _kept_by_groups(row: Row) -> tuple[Numbers, Numbers]:
+    """Return Grouped's acceptance probabilities and its residual before division."""
+    order = sorted(range(len(row.q)), key=lambda y: (row.q[y], y))
+    near, margin, keep = _on_a_line(order, 13), Decimal(otm.Grouped().margin) - TIE, []
+    for x, q in enumerate(row.q):
+        group = [x, *(y for y in near[x] if abs(row.q[y] - q) < margin)]
+        have, want = (oracles.total(mass[y] for y in group) for mass in (row.p, row.q))
+        keep.append(min(Decimal(1), want / have) if row.p[x] else Decimal(0))
+    return keep, [max(q - p, Decimal(0)) for p, q in zip(row.p, row.q, strict=True)]
+
+
+def _grouped(row: Row) -> Numbers:
+    return row.exactly(lambda: _rule_law(row, *_kept_by_groups(row)))
+
+
+def _close(row: Row) -> list[bool]:
+    likeliest = max(range(len(row.q)), key=lambda y: (row.q[y], -y))
+    return [abs(y - likeliest) <= 9 for y in range(len(row.q))]
+
+
 SCHEMES: list[
     tuple[otm.Verifier, Callable[[Row], Numbers], Callable[[np.random.Generator], Case]]
 ] = [
@@ -179,6 +239,9 @@ SCHEMES: list[
     (otm.Mars(), _matching(_runner_up, greedy=True), off),
     (otm.ThresholdMatching(), _thresholds, off),
     (otm.Cactus(), _cactus, single),
+    (otm.Lantern(), _lantern, single),
+    (otm.Grouped(), _grouped, single),
+    (otm.ActionDistance(), _matching(_close, greedy=True), single),
     (otm.Fuzzy(), _fuzzy, off),
     (otm.Fuzzy(fallback="speculative"), _fuzzy, off),
 ]
@@ -275,6 +338,24 @@ def _by_bonus(row: Row, case: Case) -> Decimal:
     )
 
 
+def _by_neighbours(row: Row, case: Case) -> Decimal:
+    return row.exactly(
+        lambda: oracles.total(min(p, h) for p, h in zip(row.p, _nearest(row)[0], strict=True))
+    )
+
+
+def _by_groups(row: Row, case: Case) -> Decimal:
+    def exactly() -> Decimal:
+        keep, excess = _kept_by_groups(row)
+        whole = oracles.total(excess)
+        rest = [e / whole for e in excess] if whole else list(row.q)
+        return oracles.total(
+            p * (k + (1 - k) * r) for p, k, r in zip(row.p, keep, rest, strict=True)
+        )
+
+    return row.exactly(exactly)
+
+
 def _within(row: Row, case: Case) -> Decimal:
     return min(Decimal(1), oracles.optimum(row) + FIVE_HUNDREDTHS)
 
@@ -316,6 +397,17 @@ ACCEPTED = [
         RULE,
     ),
     Promise("otm.Cactus", "exact", single, accepted(otm.Cactus()), _by_bonus, SUM, RULE),
+    Promise("otm.Lantern", "exact", single, accepted(otm.Lantern()), _by_neighbours, SUM, RULE),
+    Promise("otm.Grouped", "exact", single, accepted(otm.Grouped()), _by_groups, SUM, RULE),
+    Promise(
+        "otm.ActionDistance",
+        "exact",
+        single,
+        accepted(otm.ActionDistance()),
+        _by_test(_close),
+        SUM,
+        RULE,
+    ),
     Promise(
         "otm.TvOptimal",
         "exact",

@@ -1,0 +1,112 @@
+"""LANTERN: a draft is raised by the target mass of the tokens nearest to it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otm._arrays import Array, namespace, running_sum, total
+from otm.drafts.base import PAD
+from otm.pmf import check_real
+from otm.problem import Problem
+from otm.scheme import parameter
+from otm.verifiers.lossy_rule import TIE, Raised, RaisedRule
+from otm.verifiers.neighbourhood import (
+    Neighbours,
+    at_neighbours,
+    check_neighbours,
+    neighbour_table,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lantern(Raised):
+    """Accept x with min(1, h(x)/p(x)), h(x) = q(x) and what its nearest neighbours have of q.
+
+    Of x's neighbours in order of distance, the longest run with a sum of q of at most δ counts; for
+    δ > 1 of at most (δ − 1) q(x). A rejected x is followed by a draw from ∝ (q − p)₊ with p set to
+    0 on all of x's neighbours, if any counts. So what a draft aims at is within δ of q in total
+    variation. The output is not: where p is uniform on half of V tokens with uniform q and one
+    neighbour each, δ = 1/V takes every draft, TV = 1/2 (docs/theory.md, "Lossy rules").
+
+    Acceptance Σ min(p, h), by rule and by membership. Lossy for δ > 0. Law: IID(1).
+
+    Args:
+        neighbours: an array `(V, m)`, each token's neighbours, the nearest first, −1 for none; or m
+            ≥ 1 for tokens on a line, those next to each below and above in turn.
+        delta: δ ≥ 0.
+
+    Raises:
+        InvalidParameter: if one is out of range. ShapeMismatch: on a problem with another V.
+
+    Cost: O(V m), batched. Accuracy: (3ν + 16) u (docs/theory.md, "Plain sums"); sides of δ within
+        1e-12 are equal.
+    Reference: LANTERN [Jang et al. 2025], 2410.03355v3, and LANTERN++ (δ > 1), 2502.06352; the rule
+        is that of sampled drafts in their public code, jadohu/LANTERN at 3a56e45
+        (models/ea_model_llamagen.py), which sets p to 0 on one neighbour more.
+
+    >>> import otm
+    >>> problem = otm.Problem(
+    ...     draft=[0.5, 0.5, 0.0, 0.0], target=[0.25, 0.25, 0.25, 0.25], law=otm.IID(1)
+    ... )  # token 0 is raised by token 2, token 1 by token 3
+    >>> rule = Lantern([[2], [3], [0], [1]], delta=0.25)
+    >>> otm.acceptance(rule, problem), otm.lossy.distortion(rule, problem).total_variation
+    (1.0, 0.5)
+    """
+
+    title = "LANTERN"
+    display_fields = ("delta",)
+
+    neighbours: Neighbours = parameter(check_neighbours, default=2)
+    delta: float = parameter(check_real, default=0.1, low=0.0)
+
+    def raised(self, target: Array) -> Array:
+        """Return h `(..., V)` of a target in float64."""
+        near = at_neighbours(target, neighbour_table(self.neighbours, int(target.shape[-1])))
+        return target + total(namespace(near).where(self._counts(target, near), near, 0.0 * near))
+
+    def prepare(self, problem: Problem) -> LanternRule:
+        """Compute what each draft is raised to, and where its residual leaves p out."""
+        table = neighbour_table(self.neighbours, problem.num_tokens)
+        near = at_neighbours(problem.target, table)
+        some = np.any(self._counts(problem.target, near), axis=-1, keepdims=True)
+        return LanternRule(
+            problem=problem,
+            raised=np.asarray(self.raised(problem.target)),
+            spared=np.where(some, table, PAD),
+        )
+
+    def output_law(self, problem: Problem) -> NDArray[np.float64]:
+        """Return the law of the output `(V,)`: what is kept, and every lost draft's residual."""
+        rule, p, q = self.prepare(problem), problem.draft, problem.target
+        kept, excess, both = np.minimum(p, rule.raised), np.maximum(q - p, 0.0), np.minimum(p, q)
+        live = rule.spared != PAD
+        size = excess.sum() + np.where(live, both[rule.spared], 0.0).sum(axis=1)
+        share = np.divide(p - kept, size, out=np.zeros_like(p), where=p > kept)
+        spared = np.bincount(rule.spared[live], (share[:, None] * live)[live], len(p))
+        return np.asarray(kept + excess * share.sum() + both * spared)
+
+    def _counts(self, target: Array, near: Array) -> Array:
+        """Return which neighbours count, `(..., V, m)`."""
+        most = self.delta if self.delta <= 1.0 else (self.delta - 1.0) * target[..., None]
+        return running_sum(near + 0.0) <= most + TIE
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LanternRule(RaisedRule):
+    """LANTERN prepared for one problem.
+
+    Attributes:
+        spared: the neighbours that each draft's residual leaves p out of `(V, m)`, −1 for none.
+    """
+
+    spared: NDArray[np.int64]
+
+    def residual_weights(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return (q − p)₊, q itself on the neighbours of the one draft."""
+        spared = self.spared[drafts[0]]
+        weights = np.maximum(self.problem.target - self.problem.draft, 0.0)
+        weights[spared[spared != PAD]] = self.problem.target[spared[spared != PAD]]
+        return np.asarray(weights if weights.any() else self.problem.target)

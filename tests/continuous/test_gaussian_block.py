@@ -1,0 +1,225 @@
+"""Blocks of Gaussian steps: the joint law of their output, exactly on a line and by samples.
+
+Tests by samples reject a right verifier with a probability below 1e-9 each (Dvoretzky, Kiefer &
+Wolfowitz for distribution functions, Hoeffding for rates).
+"""
+
+from __future__ import annotations
+
+import functools
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import ndtr
+
+from otm.continuous import GaussianBlock, gaussian_block
+from otm.errors import InvalidParameter, ShapeMismatch
+
+COUNT = 25_000
+ERROR = 1e-9
+
+LENGTH, STEPS = 3, 4  # drafted at once, and of the whole process
+SCALE = np.array([0.5, 2.0])
+
+
+def farthest(count: int) -> float:
+    """What a sample's distribution function, or its rate, is within of the truth."""
+    return float(np.sqrt(np.log(2 / ERROR) / (2 * count)))
+
+
+def draft_mean(x: np.ndarray, step: int) -> np.ndarray:
+    return 0.6 * x + np.array([0.3, -1.0])
+
+
+def target_mean(x: np.ndarray, step: int) -> np.ndarray:
+    """A shift whose length and direction depend on both coordinates of the point before."""
+    turn = 0.4 * step + np.tanh(x[:, 1]) + x[:, 0]
+    length = 0.9 + 0.9 * (x[:, 0] > 0.3) + 0.5 * np.abs(np.sin(x[:, 1]))
+    along = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    return draft_mean(x, step) + SCALE * length[:, None] * along
+
+
+def drafted(x: np.ndarray, step: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """A chain of drafts, and both models' means along it."""
+    points, starts, ends = [x], [], []
+    for i in range(LENGTH):
+        starts.append(draft_mean(points[-1], step + i))
+        ends.append(target_mean(points[-1], step + i))
+        points.append(starts[-1] + SCALE * rng.standard_normal(x.shape))
+    ends.append(target_mean(points[-1], step + LENGTH))
+    return tuple(np.stack(each, axis=1) for each in (points[1:], starts, ends))
+
+
+def generated(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Chains of points made by blocks, and what each point has above the target's mean, in units
+    of its deviation.
+    """
+    done, points = np.zeros(COUNT, dtype=int), np.zeros((COUNT, STEPS + LENGTH + 1, 2))
+    while (done < STEPS).any():
+        step = done.min()  # the step enters the means: chains that are equally far go together
+        rows = np.flatnonzero(done == step)
+        drafts, starts, ends = drafted(points[rows, step], step, rng)
+        found = GaussianBlock(LENGTH).verify(
+            drafts, draft_mean=starts, target_mean=ends, scale=SCALE, rng=rng
+        )
+        done[rows] += found.kept + 1
+        points[rows, step + 1 : step + 1 + LENGTH] = drafts
+        points[rows, done[rows]] = found.output  # what lies beyond is written again, or not read
+    noise = [(points[:, i + 1] - target_mean(points[:, i], i)) / SCALE for i in range(STEPS)]
+    return points, np.stack(noise, axis=1)
+
+
+def excess(points: np.ndarray, noise: np.ndarray) -> float:
+    """How far the noise is from independent standard Gaussians, in units of what chance allows.
+
+    The distribution functions of every step along its shift and across it, also where the noise of
+    the step before is low along its shift or high: there the weights differ.
+    """
+    turned = []
+    for i in range(STEPS):
+        along = (target_mean(points[:, i], i) - draft_mean(points[:, i], i)) / SCALE
+        along /= np.linalg.norm(along, axis=1, keepdims=True)
+        right = np.stack([along[:, 1], -along[:, 0]], axis=1)
+        turned.append([(noise[:, i] * axis).sum(axis=1) for axis in (along, right)])
+    found = []
+    for i, now in enumerate(turned):
+        before = turned[i - 1][0] if i else now[0]
+        groups = [before < -0.6745, before > 0.6745] if i else []
+        for group in (slice(None), *groups):
+            found += [
+                stats.kstest(values[group], "norm").statistic / farthest(len(values[group]))
+                for values in now
+            ]
+    return max(found)
+
+
+def test_the_joint_law_of_several_steps_is_the_targets() -> None:
+    points, noise = generated(np.random.default_rng(5))
+    assert excess(points, noise) <= 1.0
+
+
+def test_a_chain_keeps_its_weights_and_never_less_than_its_steps_do() -> None:
+    """Given the drafts, i steps are kept with w_i, and one by one with Π min(1, q/p)."""
+    rng = np.random.default_rng(6)
+    drafts, starts, ends = drafted(np.zeros((COUNT, 2)), 0, rng)
+    kept = (
+        GaussianBlock(LENGTH)
+        .verify(drafts, draft_mean=starts, target_mean=ends, scale=SCALE, rng=rng)
+        .kept
+    )
+    densities = [
+        stats.norm.logpdf(drafts, each, SCALE).sum(axis=2) for each in (starts, ends[:, :-1])
+    ]
+    single = np.minimum(np.exp(densities[1] - densities[0]), 1.0).cumprod(axis=1)
+    weight, block = np.ones(COUNT), []
+    for i in range(LENGTH):
+        weight = np.minimum(1.0, weight * np.exp(densities[1][:, i] - densities[0][:, i]))
+        block.append(weight)
+        assert (weight >= single[:, i] * (1.0 - 1e-12)).all()
+        assert (kept > i).mean() == pytest.approx(weight.mean(), abs=farthest(COUNT))
+    assert np.mean(block) > single.mean() + 0.02
+    given = np.split(np.argsort(block[-1]), 5)  # also among chains of like weight
+    for rows in given:
+        rate = (kept[rows] == LENGTH).mean()
+        assert rate == pytest.approx(block[-1][rows].mean(), abs=farthest(len(rows)))
+
+
+@pytest.mark.parametrize("broken", ["the residual of a single step", "the chance of a single step"])
+def test_a_broken_block_is_found(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chances = gaussian_block._chances
+
+    def mutant(x: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        weight, chance = chances(x, shift)
+        if broken == "the residual of a single step":
+            return np.ones_like(weight), chance
+        return weight, np.column_stack([chance[:, :-1] * weight[:, :-1], weight[:, -1]])
+
+    monkeypatch.setattr(gaussian_block, "_chances", mutant)
+    points, noise = generated(np.random.default_rng(5))
+    assert excess(points, noise) > 1.2
+
+
+def test_two_steps_on_a_line_add_up_to_the_targets_density() -> None:
+    """p(x) [p(x') w₂ + R (w₁ q − p)₊/Z₁] = p(x) w₁ q(x'), with R the chance that the first point is
+    kept and the second is not; and R₀ (q − p)₊/Z₀ is what the first point lacks."""
+    for shifts in ((1.3, 0.6), (0.2, 2.5)):
+        p = stats.norm.pdf
+        width = 1e-3
+        line = np.arange(-10, 13, width)
+        lost = 0.0
+        for x in np.linspace(-4, 5, 19):
+            both = np.stack([np.full(len(line), x), line], axis=1)
+            weight, chance = gaussian_block._chances(both, np.broadcast_to(shifts, both.shape))
+            w1, w2, passes = weight[0, 1], weight[:, 2], chance[0, 1]
+            np.testing.assert_array_equal(chance[:, 2], w2)
+            fails = width * (p(line) * (1 - w2)).sum()
+            excess = np.maximum(w1 * p(line - shifts[1]) - p(line), 0.0)
+            total = width * excess.sum()
+            second = fails * passes * (excess / total if total > 0 else excess)
+            # the trapezoid rule across one kink
+            np.testing.assert_allclose(p(line) * w2 + second, w1 * p(line - shifts[1]), atol=1e-6)
+            # so the first point is kept with w₁
+            assert width * (p(line) * w2).sum() + fails * passes == pytest.approx(w1, abs=1e-6)
+            lost += 0.5 * p(x) * (1 - w1)
+        assert lost == pytest.approx(2 * ndtr(shifts[0] / 2) - 1, abs=2e-2)
+
+
+@pytest.mark.parametrize("shift", [1e-300, 1e-5, 0.3, 1.0, 4.0, 1e100])
+def test_equal_shifts_reach_what_spitzers_identity_says(shift: float) -> None:
+    length = 7
+    reached = [1.0]
+    for i in range(1, length + 1):
+        terms = [2 * ndtr(-shift * np.sqrt(j) / 2) * reached[i - j] for j in range(1, i + 1)]
+        reached.append(sum(terms) / i)
+    found = GaussianBlock(length).reach([shift] * length)
+    np.testing.assert_allclose(found, reached[1:], rtol=0, atol=2e-13)
+    assert (found >= np.cumprod([2 * ndtr(-shift / 2)] * length) - 2e-13).all()
+
+
+@pytest.mark.parametrize(("one", "two"), [(0.7, 1.9), (2.2, 0.2)])
+def test_two_unequal_shifts_by_thirty_digits(one: float, two: float) -> None:
+    """E min(1, min(1, r₁) r₂) = Pr(r₁ ≥ 1) H₂(1) + ∫ over r₁ < 1 of E min(1, r₁ r₂)."""
+    with mpmath.workdps(30):
+        a, b = mpmath.mpf(one), mpmath.mpf(two)
+
+        def kept(log_weight: mpmath.mpf) -> mpmath.mpf:
+            below, above = log_weight / b - b / 2, -log_weight / b - b / 2
+            return mpmath.ncdf(below) + mpmath.exp(log_weight) * mpmath.ncdf(above)
+
+        truth = mpmath.ncdf(-a / 2) * kept(mpmath.mpf(0)) + mpmath.quad(
+            lambda x: mpmath.npdf(x) * kept(a * x - a * a / 2), [-14, -8, -4, -1, 0, a / 2]
+        )
+    assert GaussianBlock(2).reach([one, two])[1] == pytest.approx(float(truth), abs=2e-13)
+
+
+def test_steps_without_a_shift_are_kept() -> None:
+    np.testing.assert_allclose(
+        GaussianBlock(3).reach([0.0, 1.0, 0.0]), [1, 0.617075, 0.617075], atol=1e-6
+    )
+    chain = np.random.default_rng(0).standard_normal((100, 2, 3))
+    found = GaussianBlock(2).verify(chain, draft_mean=0.0, target_mean=0.0, rng=0)
+    assert (found.kept == 2).all() and found.output.shape == (100, 3)
+
+
+def test_one_step_is_what_the_verifiers_of_single_steps_accept() -> None:
+    assert GaussianBlock(1).reach([1.7])[0] == pytest.approx(2 * ndtr(-0.85), abs=2e-13)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    call = functools.partial(GaussianBlock(2).verify, draft_mean=0.0, target_mean=1.0, rng=0)
+    with pytest.raises(ShapeMismatch, match="drafts must have the shape"):
+        call(np.zeros((3, 3)))
+    with pytest.raises(ShapeMismatch, match="one step more"):
+        GaussianBlock(2).verify(
+            np.zeros((2, 3)), draft_mean=0.0, target_mean=np.ones((2, 3)), rng=0
+        )
+    with pytest.raises(InvalidParameter, match="scale must be positive"):
+        call(np.zeros((2, 3)), scale=-1.0)
+    with pytest.raises(InvalidParameter, match="length"):
+        GaussianBlock(0)
+    with pytest.raises(ShapeMismatch, match="shifts must have the shape"):
+        GaussianBlock(2).reach([1.0])
+    with pytest.raises(InvalidParameter, match="shift must be a distance"):
+        GaussianBlock(1).reach([-1.0])
