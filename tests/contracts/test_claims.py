@@ -20,8 +20,10 @@ from otm.sequence import (
     GreedyMultipath,
     Jacobi,
     MarkovModel,
+    RefinedScores,
     SpeculativeSampling,
     Step,
+    TableModel,
     ZerothOrder,
     best_step,
     expected_step,
@@ -521,6 +523,53 @@ def test_replacements_from_the_target_have_their_closed_forms() -> None:
         said.append((off, *lenient, forced))
     for found in (said[0][0], said[1][0], *said[0][1:3], said[2][3]):
         assert f"| {found} |" in PAGE, found
+
+
+def test_a_first_token_accepted_as_often_as_can_be_costs_tokens() -> None:
+    """The program over all antichains of paths of two sequences, and `best_step` beside it."""
+    tables = [
+        {
+            (): [1 / 2, 1 / 4, 1 / 4],
+            (0,): [0.2, 0.4, 0.4],
+            (1,): [0.4, 0.4, 0.2],
+            (2,): [1, 0, 0],
+        },
+        {
+            (): [1 / 6, 1 / 3, 1 / 2],
+            (0,): [0.8, 0.2, 0],
+            (1,): [0, 1, 0],
+            (2,): [4 / 9, 1 / 9, 4 / 9],
+        },
+    ]
+    draft, target = (
+        TableModel(one | {(x, y): one[x,] for x in range(3) for y in range(3)}) for one in tables
+    )
+    paths = [path for n in (1, 2) for path in itertools.product(range(3), repeat=n)]
+    place = {path: i for i, path in enumerate(paths)}
+    drawn = [np.prod([tables[0][u[:i]][u[i]] for i in range(len(u))]) for u in paths]
+    rows, most = [], []
+    for path in paths:  # f(uy) ≤ q(y | u) f(u)
+        row, wanted = np.eye(12)[place[path]], tables[1][path[:-1]][path[-1]]
+        if path[:-1]:
+            row[place[path[:-1]]] = -wanted
+        rows.append(row)
+        most.append(0.0 if path[:-1] else wanted)
+    for chosen in itertools.product((0.0, 1.0), repeat=12):
+        inside = [path for path in paths if chosen[place[path]]]
+        if inside and not any(path[:1] in inside for path in inside if len(path) == 2):
+            rows.append(np.array(chosen))
+            most.append(1.0 - (1.0 - np.dot(chosen, drawn)) ** 2)
+    first = np.repeat([1.0, 0.0], [3, 9])[None]
+    best = linprog(-np.ones(12), A_ub=rows, b_ub=most)
+    pair = otm.Problem(draft=tables[0][()], target=tables[1][()], law=otm.IID(2))
+    alpha = otm.optimal_acceptance(pair)
+    least = linprog(-np.ones(12), A_ub=rows, b_ub=most, A_eq=first, b_eq=[alpha - 1e-12])
+    assert alpha == pytest.approx(11 / 12, abs=1e-14) and "α* = 11/12" in PAGE
+    assert best.x[:3].sum() == pytest.approx(133 / 150, abs=1e-9) and "133/150" in PAGE
+    found = best_step(RefinedScores(2, 2), draft=draft, target=target, context=[])
+    assert found.value - 1.0 == pytest.approx(-best.fun, abs=1e-8)
+    assert f"accepts {-best.fun:.4f} drafts in the mean" in PAGE
+    assert f"accepts {-least.fun:.4f} drafts at most" in PAGE
 
 
 def test_replacements_from_the_target_on_the_contexts_of_a_figure() -> None:
