@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--out must be a folder's name; '--' is none")
     try:
         options.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         parser.error(f"--out must be a folder that can be written: {error}")
     try:
         with clock("loading"):
