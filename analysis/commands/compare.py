@@ -57,6 +57,7 @@ def compare(
     from ..models.prompts import open_prompts
     from ..models.source import load_source
     from ..report.next_token import check_plot, compare_next, next_token, plot_comparison
+    from ..steps.contexts import LEAST_CONTEXTS
     from ..steps.gains import REFINED
     from ..steps.nodes import LIKELIEST, compare_nodes
 
@@ -67,10 +68,16 @@ def compare(
             "A comparison needs either --prompt TEXT or --prompts FILE, and for --nodes the file; "
             "pass one of them."
         )
-    texts = [str(prompt)]
-    if prompts is not None:
+    if prompts is None:
+        texts = [str(prompt)]
+    else:
         source = open_prompts(prompts, field=field)
         texts = [text for _, text in itertools.islice(source.texts(), limit)]
+        if len(texts) < (least := LEAST_CONTEXTS if nodes else 1):
+            raise AnalysisError(
+                f"A comparison of this kind needs {least} prompts or more; {prompts} has "
+                f"{len(texts)}. Add some."
+            )
     pair = load_source(models)
     found = [next_token(pair, text, setting=setting) for text in texts]
     for one in found:

@@ -122,6 +122,19 @@ def steps(
     from ..steps.rows import NodeTable
     from ..steps.shapes import StepTable, compare_steps
 
+    asked = {"--sequences": sequences, "--nodes": nodes, "--drafts": drafts, "--choice": choice}
+    kinds = [name for name, value in asked.items() if value]
+    if len(kinds) > 1:
+        raise AnalysisError(
+            f"One comparison is made at a time; got {' and '.join(kinds)}. Pass one of them."
+        )
+    if prompts is not None and (kinds != ["--nodes"] or third):
+        raise AnalysisError(
+            "Texts after prompts are compared by verified nodes, all of their contexts. Pass "
+            "--nodes, and no --third."
+        )
+    if choice is not None and blur:
+        raise AnalysisError("A plan for each context is of the draft itself. Leave --blur out.")
     load = os.getloadavg()
     sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
     pair = load_source(models)
@@ -136,7 +149,7 @@ def steps(
     if prompts is None:
         tokens = pair.encode(read_small(text, 1 << 28).decode())
         places = windows(tokens, context_tokens, contexts, start)
-    elif nodes and not third:
+    else:
         written = encoded_prompts(
             prompts, pair.encode, field=field, limit=contexts, most=context_tokens
         )
@@ -148,11 +161,6 @@ def steps(
             eos=end_of_text(pair),
             rng=start,
         )
-    else:
-        raise AnalysisError(
-            "Texts after prompts are compared by verified nodes, all of their contexts. Pass "
-            "--nodes, and no --third."
-        )
     if third is not None:
         places = third_by_entropy(judge, places, third, DEPTH, start)
     by_size = not (nodes or drafts or choice)
@@ -162,7 +170,8 @@ def steps(
         if size is not None:
             tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
         elif choice is not None:
-            tables.append(compare_choice(**given, costs=costs_with(choice), eos=end_of_text(pair)))
+            given |= {"target": target, "costs": costs_with(choice), "eos": end_of_text(pair)}
+            tables.append(compare_choice(**given))
         elif drafts:
             tables.append(compare_lists(**given, numbers=drafts, noises=noises))
         else:

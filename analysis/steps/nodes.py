@@ -64,7 +64,7 @@ def compare_nodes(
         contexts: of at least six texts, which are independent or nearly so.
         nodes: the budgets.
         noises: noises of each context that trees are grown on.
-        numbers: of independent sequences, ascending from 1.
+        numbers: of independent sequences; 1 is among them in any case.
         only: names of schemes, where the target has chance; the tree on shared noise and the bound
             are there besides. None for all.
         texts: of which text each context is, if several are of one: intervals are over texts, and
@@ -74,7 +74,7 @@ def compare_nodes(
     Raises:
         AnalysisError: for contexts of fewer than six texts, or on a name that is none.
     """
-    whose = check_contexts(contexts, texts)
+    whose, numbers = check_contexts(contexts, texts), sorted({1, *numbers})
     names = ALL if only is None else only
     if unknown := sorted({*names} - {*ALL}):
         raise AnalysisError(

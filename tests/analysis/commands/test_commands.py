@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from analysis.files import SHIPPED_PAIR
 from analysis.models.pair import load_pair
 from analysis.models.source import PairSource, describe_source, load_source
+from figures.paths import DATA
 
 
 def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path: Path) -> None:
@@ -47,6 +48,11 @@ def test_compare_takes_a_prompt_or_a_file(refused, tmp_path: Path) -> None:
     asked = ("--plot", tmp_path / "plot.png")
     for wrong in ((), ("--prompt", "x", "--prompts", "y"), ("--prompt", "x", "--nodes", "4")):
         assert "--prompts FILE" in refused("compare", *wrong, *asked)
+    few = tmp_path / "few.txt"
+    few.write_text("\n")
+    assert "1 prompts or more" in refused("compare", "--prompts", few, *asked)
+    few.write_text("x\ny\n")
+    assert "6 prompts or more" in refused("compare", "--prompts", few, "--nodes", "2", *asked)
 
 
 def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path: Path) -> None:
@@ -70,6 +76,18 @@ def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path: Path) ->
     texts = printed("steps", *along, *few, "--blur", "0.4")
     assert texts.count("12 contexts of 6 texts") == 2  # the draft's, and the blurred one's
     assert "Pass --nodes" in refused("steps", *along)
+    assert "Pass --nodes" in refused("steps", *along, "--drafts", "2")
+    assert "got --nodes and --drafts" in refused("steps", "--nodes", "2", "--drafts", "2")
+    choice = ("--choice", DATA / "advice.json")
+    assert "--blur" in refused("steps", *choice, "--blur", "0.4")
+
+
+@pytest.mark.long
+def test_steps_compares_a_plan_for_each_context(printed) -> None:
+    """Too dear for the usual run: nine menus of six texts."""
+    asked = ("--contexts", "6", "--context-tokens", "8", "--device", "cpu")
+    shown = printed("steps", "--choice", DATA / "advice.json", *asked)
+    assert "6 texts of 32 tokens" in shown and "tree on shared noise" in shown
 
 
 @pytest.mark.parametrize(
