@@ -31,6 +31,10 @@ COMPARED = nodes.NODES
 Record = dict[str, Any]
 
 
+SHOWN = {BOUND: "at most, K sequences"}
+"""Names of rows that pages write in another way."""
+
+
 def of_size(record: Record, num_drafts: int, length: int) -> dict[str, Record]:
     """Return the rows of one size of a pair's record, by name."""
     (table,) = (
@@ -48,7 +52,8 @@ def table(record: Record) -> str:
     for k, length in SIZES:
         head += [f"K = {k}, L = {length}", "against refined scores"]
     rows = [
-        (name, *(cell for rows in columns for cell in _cells(rows[name]))) for name in columns[-1]
+        (SHOWN.get(name, name), *(cell for rows in columns for cell in _cells(rows[name])))
+        for name in columns[-1]
     ]
     return markdown(head, rows)
 
@@ -90,7 +95,8 @@ def nodes_table(record: Record) -> str:
     for name in names:
         one = by_name[name]
         against = "" if name == NOISE_TREE else _against(one[COMPARED])
-        table_rows.append((name, *(written(one[budget]["mean"]) for budget in budgets), against))
+        means = (written(one[budget]["mean"]) for budget in budgets)
+        table_rows.append((SHOWN.get(name, name), *means, against))
     return markdown(head, table_rows)
 
 
@@ -100,7 +106,9 @@ def quality_table(tables: list[Record]) -> str:
     names = sorted(rows[-1], key=lambda name: (name != BOUND, -rows[-1][name]["mean"]))
     head = [f"tokens per call, {COMPARED} nodes, overlap:"]
     head += [written(one["overlap"]) for one in tables]
-    return markdown(head, [(name, *(_interval(one[name]) for one in rows)) for name in names])
+    return markdown(
+        head, [(SHOWN.get(name, name), *(_interval(one[name]) for one in rows)) for name in names]
+    )
 
 
 def difference_table(record: Record, reference: str) -> str:
@@ -119,7 +127,7 @@ def difference_table(record: Record, reference: str) -> str:
         head,
         [
             (
-                name,
+                SHOWN.get(name, name),
                 *(
                     cell
                     for budget in budgets

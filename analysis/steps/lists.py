@@ -64,13 +64,13 @@ class ListTable:
 
     def __str__(self) -> str:
         title = f"{self.contexts} contexts, overlap {self.overlap:.3f}, entropy {self.entropy:.2f}"
-        head = ("acceptance, mean drafts:", "", "mean", "less than the threshold race")
+        head = ("acceptance, mean drafts:", "", "mean", "against the threshold race")
         rows = [
             (
                 row.name,
                 str(row.drafts),
                 f"{row.mean:.3f} ± {row.high - row.mean:.3f}",
-                f"{row.less:+.3f} ± {row.less_high - row.less:.3f}",
+                f"{-row.less:+.3f} ± {row.less_high - row.less:.3f}",
             )
             for row in self.rows
         ]

@@ -76,7 +76,7 @@ class NodeTable:
         ]
         lines += [
             f"{row.nodes:4d} {row.name:40s} {row.mean:.3f} [{row.low:.3f}, {row.high:.3f}]  "
-            f"less {row.less:+.3f} [{row.less_low:+.3f}, {row.less_high:+.3f}]  "
+            f"more {-row.less:+.3f} [{-row.less_high:+.3f}, {-row.less_low:+.3f}]  "
             f"{row.plan}, {row.used:.1f} nodes"
             for row in self.rows
         ]

@@ -47,10 +47,10 @@ class StepTable:
     rows: tuple[Row, ...]
 
     def __str__(self) -> str:
-        rows = [("tokens per call", "mean", "less than refined scores")]
+        rows = [("tokens per call", "mean", "against refined scores")]
         for row in self.rows:
-            less = "" if row.name == REFINED else f"{row.less:+.3f} ± {row.less_half:.3f}"
-            rows.append((row.name, f"{row.mean:.3f} ± {row.half:.3f}", less))
+            more = "" if row.name == REFINED else f"{-row.less:+.3f} ± {row.less_half:.3f}"
+            rows.append((row.name, f"{row.mean:.3f} ± {row.half:.3f}", more))
         title = f"K = {self.num_drafts} sequences of L = {self.length}, {self.contexts} contexts"
         return "\n".join([title, *columns(rows, right=(1, 2))])
 
