@@ -41,8 +41,11 @@ def compare(
     k: Annotated[str, typer.Option(help="Numbers of drafts, comma-separated.")] = "1,2,4,8,16",
     setting: Setting,
     samples: Annotated[
-        int, typer.Option(min=0, help="Monte Carlo draws per row; 0 for none.")
-    ] = 2_000,
+        int | None,
+        typer.Option(
+            min=0, help="Monte Carlo draws per row; 0 for none. 2,000 after one prompt, else none."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
     plot: Annotated[Path, output_option("Where to write the plot (.png, .pdf or .svg).")] = Path(
         "comparison.png"
@@ -61,6 +64,8 @@ def compare(
     from ..steps.gains import REFINED
     from ..steps.nodes import LIKELIEST, compare_nodes
 
+    if samples is None:
+        samples = 2_000 if prompts is None else 0
     ks = integers(k)
     check_plot(plot)
     if (prompt is None) == (prompts is None) or (nodes and prompts is None):

@@ -124,8 +124,9 @@ def measure(
     trees: Annotated[
         str | None,
         typer.Option(
-            help="Drafted tokens, such as 24 or 8,64: tokens of a call by trees on shared noise, "
-            "likeliest trees and refined scores as well. Many times the work."
+            help="With --positions target: drafted tokens, such as 24 or 8,64. Tokens of a call by "
+            "trees on shared noise, likeliest trees and refined scores as well, wherever eight "
+            "more tokens follow. Many times the work."
         ),
     ] = None,
     workers: Annotated[

@@ -13,6 +13,7 @@ from otm.table.table import NAMES, Wanted
 
 from ..errors import AnalysisError
 from ..models.processing import AS_THEY_ARE, Setting, settings_of
+from ..steps.nodes import DEPTH
 from .manifest import meaningful_settings
 
 NOTES = {
@@ -137,6 +138,11 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
         raise AnalysisError(
             "Trees are measured along what the target writes; these are the positions of "
             f"{settings.positions!r}. Pass --positions target."
+        )
+    if settings.trees and settings.new_tokens < DEPTH:
+        raise AnalysisError(
+            f"Trees are {DEPTH} tokens deep, and what they yield is known where as many follow; "
+            f"got new_tokens = {settings.new_tokens}. Pass --new-tokens {2 * DEPTH} or more."
         )
     choices = {"positions": positions, "precision": ("float32", "float64")}
     for name, allowed in choices.items():

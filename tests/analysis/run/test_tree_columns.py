@@ -47,4 +47,7 @@ def test_columns_are_those_of_the_trees_along_the_text() -> None:
 def test_trees_want_texts_of_the_target() -> None:
     with pytest.raises(AnalysisError, match="--positions target"):
         check_settings(Settings(trees=(8,)), positions=("text", "target"))
+    with pytest.raises(AnalysisError, match="--new-tokens 16"):
+        short = Settings(trees=(8,), positions="target", new_tokens=DEPTH - 1)
+        check_settings(short, positions=("text", "target"))
     assert tree_statistics(()) == []
