@@ -83,6 +83,13 @@ def _runs(read: RulesRead, told: Attribution) -> Iterator[str]:
         return
     own, *others = told.consistent
     yield f"YOU {'MAY ' if others else ''}RUN {read.rules[own].words}: {seen}"
+    drafted, length = told.record.drafts_per_step, read.reader.sizes.length
+    if drafted is not None and drafted <= length < read.rules[own].nodes:
+        said = (
+            f"but it drafts {read.rules[own].nodes} nodes, and the record counts {drafted:.3g} a "
+            "step: another rule runs, unless the engine counts the drafts of one path only"
+        )
+        yield from paragraph("", said, indent=2)
     if others:
         names = ", ".join(
             f"{read.rules[rule].name} ({_steps(*told.needed[rule])})" for rule in others

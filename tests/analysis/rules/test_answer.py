@@ -106,6 +106,13 @@ def test_a_record_names_the_rule_and_what_it_loses(read: RulesRead) -> None:
     other = AcceptanceRecord(form="x", unit="server", parts=(nothing,), convention="", length=2)
     assert screen(read, attribute(read, other)).startswith("NONE OF THESE RULES: 2.00 tokens")
     assert all(len(line) <= WIDTH for line in text.splitlines())
+    assert "another rule runs" not in text
+    counted = dataclasses.replace(record, parts=(dataclasses.replace(part, drafted=2 * steps),))
+    only = (place_of(read.rules, "likeliest-tree"),)
+    tree = " ".join(
+        screen(read, dataclasses.replace(told, record=counted, consistent=only)).split()
+    )
+    assert "and the record counts 2 a step: another rule runs" in tree
 
 
 def test_a_record_of_written_texts_and_another_draft_beside() -> None:
