@@ -196,7 +196,7 @@ def chained(length, block):
         }
         if block:
             found = GaussianBlock(length).verify(drafts[:, :-1], **given)
-            kept, output = found.kept, found.output
+            kept, output = found.accepted, found.output
         else:
             kept, output = one_by_one(drafts[:, :-1], **given)
         last = np.minimum(kept, t[going])  # the point that the sample stands at, from 0

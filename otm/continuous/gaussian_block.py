@@ -36,11 +36,11 @@ class GaussianBlockSamples:
     """Verified chains.
 
     Attributes:
-        kept: how many drafts of each chain are kept, from the first on, `(...)`.
+        accepted: how many drafts of each chain are kept, from the first on, `(...)`.
         output: the point after them `(..., n)`, which the target adds.
     """
 
-    kept: NDArray[np.int64]
+    accepted: NDArray[np.int64]
     output: Floats
 
 
@@ -66,7 +66,7 @@ class GaussianBlock:
     Reference: Sun et al. 2024 (2403.10444), Algorithm 2; of diffusion steps: Soen et al. 2026
         (2606.13426); docs/theory.md, "Blocks of Gaussian steps".
 
-    >>> GaussianBlock(3).reach([1.0, 1.0, 1.0]).round(6).tolist()
+    >>> GaussianBlock(3).survival([1.0, 1.0, 1.0]).round(6).tolist()
     [0.617075, 0.430141, 0.315931]
     """
 
@@ -110,43 +110,40 @@ class GaussianBlock:
         >>> found = GaussianBlock(2).verify(
         ...     drafts, draft_mean=steps[:, :2], target_mean=steps + 1.0, rng=rng
         ... )
-        >>> bool(abs(found.kept.mean() - (0.617 + 0.430)) < 0.03)  # nearly five standard errors
+        >>> bool(abs(found.accepted.mean() - (0.617 + 0.430)) < 0.03)  # nearly five standard errors
         True
         """
-        points, start, end, deviation = check_steps(drafts, draft_mean, target_mean, scale)
-        length, shape = self.length, (*points.shape[:-2], self.length + 1, *points.shape[-1:])
-        if points.ndim < 2 or points.shape[-2] != length or not shape[-1]:
-            raise ShapeMismatch(
-                f"drafts must have the shape (..., {length}, n); got {points.shape}. Stack the "
-                "steps of a chain on the last axis but one."
-            )
-        try:
-            end, deviation = (np.broadcast_to(a, shape) for a in (end, deviation))
-            start = np.broadcast_to(start, points.shape)
-        except ValueError as error:
-            raise ShapeMismatch(
-                f"draft_mean must fit {points.shape}, target_mean and scale {shape}; got "
-                f"{start.shape}, {end.shape} and {deviation.shape}. The target has one step more."
-            ) from error
-        source, chains, size = check_rng(rng), (-1, length, shape[-1]), (*shape[:-2], shape[-1])
+        length = self.length
+        points, start, end, deviation = check_steps(
+            drafts,
+            draft_mean,
+            target_mean,
+            scale,
+            count=length,
+            axes=((length,), (length + 1,), (length + 1,)),
+        )
+        source, size = check_rng(rng), end[..., -1, :].shape
+        chains = (-1, length, size[-1])
         along, shift = direction(start, end[..., :-1, :], deviation[..., :-1, :])
         x = ((points - start) / deviation[..., :-1, :] * along).sum(axis=-1)
         x, shift = (a.reshape(-1, length) for a in (x, shift))
         weight, chance = _chances(x, shift)
         passes = source.random(chance.shape) < chance
         passes[:, 0] = True  # what nothing longer passes ends here
-        kept = length - passes[:, ::-1].argmax(axis=1)
+        accepted = length - passes[:, ::-1].argmax(axis=1)
         last = end[..., -1, :] + deviation[..., -1, :] * source.standard_normal(size)
-        output = last.reshape(-1, shape[-1])
-        lost = (np.flatnonzero(kept < length), kept[kept < length])  # the first draft that is
-        replaced = draw_residual(shift[lost], lambda _, at: 1.0 / weight[lost][at, None], source)
+        output = last.reshape(-1, size[-1])
+        rows = np.flatnonzero(accepted < length)
+        steps = accepted[rows]  # what follows the accepted ones is rejected
+        shift, weight = shift[rows, steps], weight[rows, steps]
+        replaced = draw_residual(shift, lambda _, at: 1.0 / weight[at, None], source)
         units = (along * deviation[..., :-1, :]).reshape(chains)
         # what lies across the shift is kept
-        moved = points.reshape(chains)[lost] + (replaced - x[lost])[:, None] * units[lost]
-        output[lost[0]] = moved
-        return GaussianBlockSamples(kept.reshape(size[:-1]), output.reshape(size))
+        moves = (replaced - x[rows, steps])[:, None] * units[rows, steps]
+        output[rows] = points.reshape(chains)[rows, steps] + moves
+        return GaussianBlockSamples(accepted.reshape(size[:-1]), output.reshape(size))
 
-    def reach(self, shifts: object) -> Floats:
+    def survival(self, shifts: object) -> Floats:
         """Return Pr(at least i steps are kept), i = 1 … γ, where no shift depends on the path.
 
         E[w_i] over the drafts, log w_i ← min(0, log w_{i−1} + δ_i x − δ_i²/2); their sum is what a
@@ -166,7 +163,7 @@ class GaussianBlock:
             *observed*, against the identity.
         Reference: docs/theory.md, "Blocks of Gaussian steps"; Spitzer 1956.
 
-        >>> block, single = GaussianBlock(8).reach([0.5] * 8), np.cumprod([0.8025873486] * 8)
+        >>> block, single = GaussianBlock(8).survival([0.5] * 8), np.cumprod([0.8025873486] * 8)
         >>> round(float(block.sum()), 4), round(float(single.sum()), 4)
         (4.2773, 3.3656)
         """

@@ -89,20 +89,9 @@ class GaussianRule(abc.ABC):
         >>> out.output.tolist(), bool(out.accepted)  # reflected at the middle, 1; across it kept
         ([5.0, 7.0], False)
         """
-        points, start, end, deviation = check_steps(drafts, draft_mean, target_mean, scale)
-        shape = (*points.shape[:-2], *points.shape[-1:])
-        if points.ndim < 2 or points.shape[-2] != self.num_drafts or not shape[-1]:
-            raise ShapeMismatch(
-                f"drafts must have the shape (..., {self.num_drafts}, n); got {points.shape}. "
-                "Stack the drafts of a row on the last axis but one."
-            )
-        try:
-            start, end, deviation = (np.broadcast_to(a, shape) for a in (start, end, deviation))
-        except ValueError as error:
-            raise ShapeMismatch(
-                f"draft_mean, target_mean and scale must fit rows of the shape {shape}; got "
-                f"{start.shape}, {end.shape} and {deviation.shape}. Drop the axis of the drafts."
-            ) from error
+        points, start, end, deviation = check_steps(
+            drafts, draft_mean, target_mean, scale, count=self.num_drafts, axes=((), (), ())
+        )
         along, shift = direction(start, end, deviation)
         x = ((points - start[..., None, :]) / deviation[..., None, :] * along[..., None, :]).sum(-1)
         source, (flat, distance) = check_rng(rng), (x.reshape(-1, x.shape[-1]), shift.reshape(-1))
@@ -130,18 +119,41 @@ class GaussianRule(abc.ABC):
 
 
 def check_steps(
-    drafts: object, draft_mean: object, target_mean: object, scale: object
-) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return all four as arrays of reals, once every scale is positive."""
+    drafts: object,
+    draft_mean: object,
+    target_mean: object,
+    scale: object,
+    *,
+    count: int,
+    axes: tuple[tuple[int, ...], ...],
+) -> list[Floats]:
+    """Return drafts `(..., count, n)`, and both means and the scale with these axes in between."""
     given = {"drafts": drafts, "draft_mean": draft_mean, "target_mean": target_mean, "scale": scale}
-    points, start, end, deviation = (
-        np.asarray(plain_reals(value, name), dtype=np.float64) for name, value in given.items()
-    )
+    reals = {
+        name: np.asarray(plain_reals(value, name), dtype=np.float64)
+        for name, value in given.items()
+    }
+    points, deviation = reals.pop("drafts"), reals["scale"]
     if not ((deviation > 0) & np.isfinite(deviation)).all():
         raise InvalidParameter(
             f"scale must be positive and finite; got {scale!r}. Pass standard deviations."
         )
-    return points, start, end, deviation
+    if points.ndim < 2 or points.shape[-2] != count or not points.shape[-1]:
+        raise ShapeMismatch(
+            f"drafts must have the shape (..., {count}, n); got {points.shape}. Stack the drafts "
+            "of a row, or the steps of a chain, on the last axis but one."
+        )
+    found = [points]
+    for (name, values), between in zip(reals.items(), axes, strict=True):
+        shape = (*points.shape[:-2], *between, points.shape[-1])
+        try:
+            found.append(np.broadcast_to(values, shape))
+        except ValueError as error:
+            raise ShapeMismatch(
+                f"{name} must fit the shape {shape}; got {values.shape}. Drop the axis of several "
+                "drafts of a step; of a chain the target has one step more than the draft."
+            ) from error
+    return found
 
 
 def direction(start: Floats, end: Floats, deviation: Floats) -> tuple[Floats, Floats]:

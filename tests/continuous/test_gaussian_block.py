@@ -64,7 +64,7 @@ def generated(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         found = GaussianBlock(LENGTH).verify(
             drafts, draft_mean=starts, target_mean=ends, scale=SCALE, rng=rng
         )
-        done[rows] += found.kept + 1
+        done[rows] += found.accepted + 1
         points[rows, step + 1 : step + 1 + LENGTH] = drafts
         points[rows, done[rows]] = found.output  # what lies beyond is written again, or not read
     noise = [(points[:, i + 1] - target_mean(points[:, i], i)) / SCALE for i in range(STEPS)]
@@ -107,7 +107,7 @@ def test_a_chain_keeps_its_weights_and_never_less_than_its_steps_do() -> None:
     kept = (
         GaussianBlock(LENGTH)
         .verify(drafts, draft_mean=starts, target_mean=ends, scale=SCALE, rng=rng)
-        .kept
+        .accepted
     )
     densities = [
         stats.norm.logpdf(drafts, each, SCALE).sum(axis=2) for each in (starts, ends[:, :-1])
@@ -173,7 +173,7 @@ def test_equal_shifts_reach_what_spitzers_identity_says(shift: float) -> None:
     for i in range(1, length + 1):
         terms = [2 * ndtr(-shift * np.sqrt(j) / 2) * reached[i - j] for j in range(1, i + 1)]
         reached.append(sum(terms) / i)
-    found = GaussianBlock(length).reach([shift] * length)
+    found = GaussianBlock(length).survival([shift] * length)
     np.testing.assert_allclose(found, reached[1:], rtol=0, atol=2e-13)
     assert (found >= np.cumprod([2 * ndtr(-shift / 2)] * length) - 2e-13).all()
 
@@ -191,20 +191,20 @@ def test_two_unequal_shifts_by_thirty_digits(one: float, two: float) -> None:
         truth = mpmath.ncdf(-a / 2) * kept(mpmath.mpf(0)) + mpmath.quad(
             lambda x: mpmath.npdf(x) * kept(a * x - a * a / 2), [-14, -8, -4, -1, 0, a / 2]
         )
-    assert GaussianBlock(2).reach([one, two])[1] == pytest.approx(float(truth), abs=2e-13)
+    assert GaussianBlock(2).survival([one, two])[1] == pytest.approx(float(truth), abs=2e-13)
 
 
 def test_steps_without_a_shift_are_kept() -> None:
     np.testing.assert_allclose(
-        GaussianBlock(3).reach([0.0, 1.0, 0.0]), [1, 0.617075, 0.617075], atol=1e-6
+        GaussianBlock(3).survival([0.0, 1.0, 0.0]), [1, 0.617075, 0.617075], atol=1e-6
     )
     chain = np.random.default_rng(0).standard_normal((100, 2, 3))
     found = GaussianBlock(2).verify(chain, draft_mean=0.0, target_mean=0.0, rng=0)
-    assert (found.kept == 2).all() and found.output.shape == (100, 3)
+    assert (found.accepted == 2).all() and found.output.shape == (100, 3)
 
 
 def test_one_step_is_what_the_verifiers_of_single_steps_accept() -> None:
-    assert GaussianBlock(1).reach([1.7])[0] == pytest.approx(2 * ndtr(-0.85), abs=2e-13)
+    assert GaussianBlock(1).survival([1.7])[0] == pytest.approx(2 * ndtr(-0.85), abs=2e-13)
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -220,6 +220,6 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidParameter, match="length"):
         GaussianBlock(0)
     with pytest.raises(ShapeMismatch, match="shifts must have the shape"):
-        GaussianBlock(2).reach([1.0])
+        GaussianBlock(2).survival([1.0])
     with pytest.raises(InvalidParameter, match="shift must be a distance"):
-        GaussianBlock(1).reach([-1.0])
+        GaussianBlock(1).survival([-1.0])

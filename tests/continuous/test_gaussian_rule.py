@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_refused() -> None:
     fitting = {"draft_mean": np.zeros(3), "target_mean": np.ones(3), "rng": 0}
     with pytest.raises(ShapeMismatch, match="drafts must have the shape"):
         rule.verify(np.zeros((3, 3)), **fitting)
-    with pytest.raises(ShapeMismatch, match="must fit rows"):
+    with pytest.raises(ShapeMismatch, match="must fit the shape"):
         rule.verify(np.zeros((5, 2, 4)), **fitting)
     with pytest.raises(InvalidParameter, match="scale must be positive and finite"):
         rule.verify(np.zeros((2, 3)), scale=0.0, **fitting)

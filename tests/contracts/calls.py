@@ -473,7 +473,7 @@ CALLS: list[Call] = [
             "rng": rng(),
         },
     ),
-    (continuous.GaussianBlock(2).reach, {"shifts": [0.5, 1.0]}),
+    (continuous.GaussianBlock(2).survival, {"shifts": [0.5, 1.0]}),
     (continuous.GaussianCurve, {"shift": 1.0}),
     (continuous.GaussianKSeq, {"num_drafts": 2}),
     (continuous.GaussianMixture, {"weights": [1.0], "means": [0.0], "scales": [1.0]}),
