@@ -151,7 +151,7 @@ def tokens_to_mismatch(
         )
     miss = check_real(missed, name="missed", low=0.0, high=1.0, open_low=True)
     nats = check_real(tolerance, name="tolerance", low=0.0, high=_MOST_TOLERANCE)
-    off = 1.0 - float(np.mean(race_match(tested, drawn, math.exp(nats))))
+    off = 1.0 - float(np.mean(race_match(tested, drawn, c=math.exp(nats))))
     if off <= _SAME:
         return math.inf
     return float(math.ceil(math.log(miss) / math.log1p(-off))) if off < 1.0 else 1.0

@@ -79,25 +79,21 @@ def matching_probabilities(curve: OverlapCurve, c: float = 1.0) -> Array:
     return xp.where(xp.isfinite(hit), hit, xp.zeros_like(hit))
 
 
-def race_match(draft: Array, target: Array, c: float = 1.0) -> Array:
-    """Return Pr(the target's winner arrives before c times the draft race's first), `(...)`."""
+def race_match(draft: Array, target: Array, *, k: int = 1, c: float = 1.0) -> Array:
+    """Return Σ q [1 − (1 − h)^k], h that i arrives before c times the first in the draft race.
+
+    The target's winner is among the first k points of a draft race whose tokens arrive again, or,
+    k = 1, arrives before c times the first, `(...)`.
+    """
     curve = OverlapCurve.of(draft, target)
     width = int(draft.shape[-1])
     is_long = isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED
-    if engine := compiled("otm.overlap.compiled") if is_long else None:
+    if engine := compiled("otm.overlap.compiled") if is_long and k == 1 else None:
         rows = (np.asarray(a, np.float64).reshape(-1, width) for a in (draft, target))
         p, q, tokens = map(np.ascontiguousarray, (*rows, curve.tokens.reshape(-1, width)))
         return np.asarray(engine.matches(p, q, tokens, c)).reshape(draft.shape[:-1])
-    return total(curve.in_order(target) * matching_probabilities(curve, c))
-
-
-def list_match(draft: Array, target: Array, k: int, c: float = 1.0) -> Array:
-    """Return Σ q [1 − (1 − h)^k], h that i arrives before c times the first in the draft race.
-
-    The target's winner is among the first k points of the draft race whose tokens arrive again.
-    """
-    curve = OverlapCurve.of(draft, target)
-    return total(curve.in_order(target) * at_least_one(matching_probabilities(curve, c), k))
+    hit = matching_probabilities(curve, c)
+    return total(curve.in_order(target) * (at_least_one(hit, k) if k > 1 else hit))
 
 
 def exponential_nodes(

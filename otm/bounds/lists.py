@@ -23,7 +23,7 @@ from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem, require_law
-from otm.races import list_match
+from otm.races import race_match
 
 
 def list_matching_lower(problem: Problem) -> Array:
@@ -182,7 +182,7 @@ def poisson_representation_lower(problem: Problem) -> Array:
     k, c = _arrivals(problem, "The Poisson functional representation's bound")
 
     def reached(p: Array, q: Array) -> Array:
-        value, width = list_match(p, q, k, c), int(p.shape[-1])
+        value, width = race_match(p, q, k=k, c=c), int(p.shape[-1])
         # The matching probabilities are quotients of running sums.
         units = 4.0 * (min(width, BLOCK) + width / BLOCK) + 32.0
         return round_down(value, width, units=units, weight=k * c)

@@ -53,7 +53,6 @@ from otm.problem import Problem
 from otm.races import (
     drafted_ascending,
     exponential_nodes,
-    list_match,
     log_arrivals,
     log_exponentials,
     per_row,
@@ -134,14 +133,13 @@ class Race(Verifier):
         return RaceRule(problem=problem)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Return the sum over tokens for a threshold, batched, else the integral, row by row."""
+        """Return the sum over tokens, batched; for different drafts the integral, row by row."""
         p, q, law = problem.draft, problem.target, problem.law
-        if isinstance(law, IID) and law.k > 1:
-            return by_rows(lambda p, q: list_match(p, q, law.k)[None], p, q)[0]
-        if isinstance(law, ThresholdRace) or law.size == 1:
-            c = law.size  # one draft arrives before once its own time
-            return by_rows(lambda p, q: race_match(p, q, c)[None], p, q)[0]
-        return per_row(lambda p, q: first_arrivals_match(p, q, problem.num_drafts), p, q)
+        if isinstance(law, WithoutReplacement) and law.k > 1:
+            return per_row(lambda p, q: first_arrivals_match(p, q, law.k), p, q)
+        # one draft arrives before once its own time
+        k, c = (law.k, 1.0) if isinstance(law, IID) else (1, law.size)
+        return by_rows(lambda p, q: race_match(p, q, k=k, c=c)[None], p, q)[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
