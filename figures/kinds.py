@@ -19,7 +19,6 @@ from otm import drawing
 
 FILES = {kind: (f"kinds_{kind}",) for kind in ("code", "lists", "prose")}
 """By kind, the record of its panel."""
-BOUND, LIKELIEST, NOISE_TREE = "at most, by level cuts", "likeliest tree", "tree on shared noise"
 
 
 def compute(work: Work) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def draw(data: dict[str, Any]) -> Figure:
             [
                 (table["overlap"], row)
                 for row in table["rows"]
-                if row["nodes"] == nodes.NODES and row["name"] != BOUND
+                if row["nodes"] == nodes.NODES and row["name"] != nodes.BOUND
             ]
             for table in tables
         ]
@@ -58,12 +57,12 @@ def draw(data: dict[str, Any]) -> Figure:
 
 def _own_draft(panel: Axes, points: dict[str, tuple[float, dict[str, Any]]]) -> None:
     """Draw what the target's own small draft yields, each with its interval."""
-    for name, colour in zip((LIKELIEST, NOISE_TREE), _colours(panel), strict=True):
+    for name, colour in zip((nodes.LIKELIEST, nodes.NOISE_TREE), _colours(panel), strict=True):
         at, row = points[name]
         ends = [[row["mean"] - row["low"]], [row["high"] - row["mean"]]]
-        nudge = 0.012 if name == NOISE_TREE else -0.012
+        nudge = 0.012 if name == nodes.NOISE_TREE else -0.012
         panel.errorbar(at + nudge, row["mean"], ends, fmt="D", ms=5, color=colour, capsize=2)
-    at, row = points[NOISE_TREE]
+    at, row = points[nodes.NOISE_TREE]
     panel.annotate(
         "its own\nsmall draft",
         (at, row["high"]),
@@ -78,7 +77,7 @@ def _own_draft(panel: Axes, points: dict[str, tuple[float, dict[str, Any]]]) -> 
 def _colours(panel: Axes) -> list[Any]:
     """Return the colours of both trees' lines."""
     drawn = {line.get_label(): line.get_color() for line in panel.get_lines()}
-    return [drawn[nodes.SHOWN[name]] for name in (LIKELIEST, NOISE_TREE)]
+    return [drawn[nodes.SHOWN[name]] for name in (nodes.LIKELIEST, nodes.NOISE_TREE)]
 
 
 def message(data: dict[str, Any]) -> str:
@@ -86,7 +85,7 @@ def message(data: dict[str, Any]) -> str:
     more: list[tuple[str, str]] = []
     for tables in data["kinds"].values():
         ends = ({row["name"]: row for row in tables[place]["rows"]} for place in (-1, 0))
-        best, own = (rows[LIKELIEST]["less"] for rows in ends)
+        best, own = (rows[nodes.LIKELIEST]["less"] for rows in ends)
         more.append((f"{best:.1f}", f"{own:.1f}"))
     overlap = min(tables[-1]["overlap"] for tables in data["kinds"].values())
     kinds, best, own = map(_listed, (data["kinds"], *zip(*more, strict=True)))

@@ -21,14 +21,18 @@ TEMPERATURES = (1.0, 0.6, 0.3, 0.0)
 NODES = 64
 """Budget at which schemes are ranked."""
 
+BOUND, REFINED = "at most, by level cuts", "refined scores"
+NOISE_TREE, LIKELIEST = "tree on shared noise", "likeliest tree"
+"""Names of the records, of the schemes that pictures and tables tell apart."""
+
 SHOWN = {
-    "at most, by level cuts": "at most, K sequences",
-    "refined scores": "refined scores",
-    "tree on shared noise": "tree on shared noise",
+    BOUND: "at most, K sequences",
+    REFINED: "refined scores",
+    NOISE_TREE: "tree on shared noise",
     "block K-SEQ": "block K-SEQ",
     "optimal, vertex by vertex": "optimal, vertex by vertex",
     "traversal verification": "traversal, K sequences",
-    "likeliest tree": "likeliest tree, matched",
+    LIKELIEST: "likeliest tree, matched",
     "block verification, one sequence": "one sequence as a block",
 }
 """Names of the records, and what the legend calls them."""
@@ -86,9 +90,9 @@ def message(data: dict[str, Any]) -> str:
     said = [
         f"{means[name]:.2f} {words}"
         for name, words in (
-            ("likeliest tree", "as the likeliest tree"),
-            ("tree on shared noise", "on shared noise"),
-            ("refined scores", "by refined scores, which keep draft probabilities"),
+            (LIKELIEST, "as the likeliest tree"),
+            (NOISE_TREE, "on shared noise"),
+            (REFINED, "by refined scores, which keep draft probabilities"),
         )
         if name in means
     ]
@@ -115,8 +119,8 @@ def lines(panel: Axes, rows: list[tuple[float, dict[str, Any]]]) -> None:
             linestyle=drawing.DASHED if bound else "-",
             marker="" if bound else drawing.MARKERS[place - 1],
             ms=4,
-            lw=2.2 if name == "tree on shared noise" else 1.2,
+            lw=2.2 if name == NOISE_TREE else 1.2,
             label=words,
         )
-        if name in ("tree on shared noise", "likeliest tree"):
+        if name in (NOISE_TREE, LIKELIEST):
             panel.fill_between(at, low, high, color=colour, alpha=0.15, lw=0)

@@ -82,7 +82,7 @@ def message(data: dict[str, Any]) -> str:
         means = {
             row["name"]: row["mean"] for row in found[-1]["rows"] if row["nodes"] == nodes.NODES
         }
-        both = [f"{means[name]:.2f}" for name in ("likeliest tree", "tree on shared noise")]
+        both = [f"{means[name]:.2f}" for name in (nodes.LIKELIEST, nodes.NOISE_TREE)]
         said.append(f"{' and '.join(both)} ({title})")
     trees = "Tokens per call of the likeliest tree and on shared noise, the best draft"
     return f"{trees}: {', '.join(said)}"

@@ -22,8 +22,6 @@ PAGE = ROOT.parent / "docs" / "steps.md"
 SIZES = ((4, 4), (8, 8))
 """K and L of the columns; rows descend in the last, below the bound."""
 
-BOUND, NOISE_TREE, LIKELIEST = "at most, by level cuts", "tree on shared noise", "likeliest tree"
-REFINED = "refined scores"
 LISTED = (1.0, 0.6, 0.3)
 """Temperatures of single tokens."""
 COMPARED = nodes.NODES
@@ -31,7 +29,7 @@ COMPARED = nodes.NODES
 Record = dict[str, Any]
 
 
-SHOWN = {BOUND: "at most, K sequences"}
+SHOWN = {nodes.BOUND: "at most, K sequences"}
 """Names of rows that pages write in another way."""
 
 
@@ -89,12 +87,14 @@ def nodes_table(record: Record) -> str:
     by_name: dict[str, dict[int, Record]] = {}
     for row in rows:
         by_name.setdefault(row["name"], {})[row["nodes"]] = row
-    names = sorted(by_name, key=lambda name: (name != BOUND, -by_name[name][COMPARED]["mean"]))
+    names = sorted(
+        by_name, key=lambda name: (name != nodes.BOUND, -by_name[name][COMPARED]["mean"])
+    )
     head = ["tokens per call, nodes:", *map(str, budgets), f"against shared noise, {COMPARED}"]
     table_rows = []
     for name in names:
         one = by_name[name]
-        against = "" if name == NOISE_TREE else _against(one[COMPARED])
+        against = "" if name == nodes.NOISE_TREE else _against(one[COMPARED])
         means = (written(one[budget]["mean"]) for budget in budgets)
         table_rows.append((SHOWN.get(name, name), *means, against))
     return markdown(head, table_rows)
@@ -103,7 +103,7 @@ def nodes_table(record: Record) -> str:
 def quality_table(tables: list[Record]) -> str:
     """Return tokens per call within one budget by scheme and overlap of the draft."""
     rows = [{row["name"]: row for row in one["rows"] if row["nodes"] == COMPARED} for one in tables]
-    names = sorted(rows[-1], key=lambda name: (name != BOUND, -rows[-1][name]["mean"]))
+    names = sorted(rows[-1], key=lambda name: (name != nodes.BOUND, -rows[-1][name]["mean"]))
     head = [f"tokens per call, {COMPARED} nodes, overlap:"]
     head += [written(one["overlap"]) for one in tables]
     return markdown(
@@ -118,7 +118,7 @@ def difference_table(record: Record, reference: str) -> str:
     by_name = {(row["name"], row["nodes"]): row for row in rows}
     names = sorted(
         {name for name, _ in by_name},
-        key=lambda name: (name != BOUND, -by_name[name, budgets[-1]]["mean"]),
+        key=lambda name: (name != nodes.BOUND, -by_name[name, budgets[-1]]["mean"]),
     )
     head = ["tokens per call"]
     for budget in budgets:
@@ -215,12 +215,12 @@ def matching_table(found: dict[float, Record], budgets: tuple[int, ...]) -> str:
     for temperature, record in found.items():
         by_name = {(row["name"], row["nodes"]): row for row in record["tables"][0]["rows"]}
         for budget in budgets:
-            usual, noise = by_name.get((LIKELIEST, budget)), by_name[NOISE_TREE, budget]
+            usual, noise = by_name.get((nodes.LIKELIEST, budget)), by_name[nodes.NOISE_TREE, budget]
             usual = usual or noise
             more = "0" if usual is noise else _interval(usual, "less_")
             cells = (written(usual["mean"]), written(noise["mean"]), more)
             rows.append((f"{temperature:g}", str(budget), *cells))
-    head = ["temperature", "nodes", LIKELIEST, "on shared noise", "more"]
+    head = ["temperature", "nodes", nodes.LIKELIEST, "on shared noise", "more"]
     return markdown(head, rows)
 
 
@@ -249,7 +249,7 @@ def page(text: str) -> str:
             for title, found in quality.records(files).items()
         ]
         text = with_section(text, section, "\n\n".join(parts))
-    for name, reference in (("refined", REFINED), ("beliefs", NOISE_TREE)):
+    for name, reference in (("refined", nodes.REFINED), ("beliefs", nodes.NOISE_TREE)):
         for record in nodes.read(name, (1.0,)).values():
             text = with_section(text, name, difference_table(record, reference))
     for section, stem in (("lists", "lists"), ("public lists", "lists-smollm2")):

@@ -155,7 +155,9 @@ def test_same_seed_same_files(built: Path, tmp_path: Path) -> None:
     assert _data(tmp_path, "figure1") == _data(built, "figure1")
 
 
-def test_what_is_no_figure_or_no_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_figure_or_no_folder_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         command.main(["9", "--out", str(tmp_path)])
     for name in ("\0", "\ud800"):

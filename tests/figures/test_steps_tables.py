@@ -11,7 +11,7 @@ import pytest
 from figures import kinds, nodes, quality
 from figures.captures import captures
 from figures.paths import DATA
-from figures.steps_tables import BOUND, LISTED, PAGE, PAGES, SIZES, Record, of_size, written
+from figures.steps_tables import LISTED, PAGE, PAGES, SIZES, Record, of_size, written
 from tests.paths import ROOT
 
 
@@ -28,7 +28,7 @@ def test_the_text_says_what_the_records_say() -> None:
     assert f"{contexts} contexts of 64 tokens, the same for all rows" in text
     (contexts,) = {table["contexts"] for table in public["tables"]}
     assert f"on the same text; {contexts} contexts," in text
-    left = [written(-of_size(shipped, *size)[BOUND]["less"]) for size in SIZES]
+    left = [written(-of_size(shipped, *size)[nodes.BOUND]["less"]) for size in SIZES]
     assert f"the bound leaves {left[0]} tokens at K = L = 4 and {left[1]} at K = L = 8" in text
     small = of_size(shipped, 2, 2)
     optimal, greedy = (
@@ -40,7 +40,7 @@ def test_the_text_says_what_the_records_say() -> None:
         f"they gain {gains[0]} over the optimal verifier vertex by vertex and {gains[1]} over "
         "greedy multi-path" in text
     )
-    above = f"{written(-small[BOUND]['less'])} ± {written(small[BOUND]['less_half'])}"
+    above = f"{written(-small[nodes.BOUND]['less'])} ± {written(small[nodes.BOUND]['less_half'])}"
     assert f"and {above} is left to the bound" in text
 
 
@@ -189,7 +189,7 @@ def test_the_text_says_where_the_likeliest_tree_is_as_good() -> None:
     for found in quality.records(kinds.FILES).values():
         tables = quality.tables(found)
         rows = [{row["name"]: row for row in table["rows"]} for table in tables]
-        behind.append([_less(rows[place][kinds.LIKELIEST]) for place in (0, -1)])
+        behind.append([_less(rows[place][nodes.LIKELIEST]) for place in (0, -1)])
         refined = [one["refined scores"] for one in rows]
         told += [_less(one) for one in refined if one["less_low"] > 0 or one["less_high"] < 0]
         assert all(table["contexts"] == table["texts"] == 12 for table in tables)
