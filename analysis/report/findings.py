@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..models.processing import setting_text
-from ..run.tree_names import LIKELIEST, NOISE_TREE, SCALE, SEQUENCES
+from ..run.tree_names import tree_nodes, tree_statistics
 from .aggregate import Aggregates
 from .reading import Run
 from .summary import ATTAINED, LAWS, Scheme
@@ -85,21 +85,18 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
 def _short_trees(run: Run, found: Aggregates, setting: int) -> list[str]:
     """Say what a call yields that drafts a tree, and which one to draft, if the run has them."""
     means = {one.name: found.statistics[setting].at(i) for i, one in enumerate(run.statistics)}
-    sizes = [int(name.rpartition("_n")[2]) for name in means if name.startswith(f"{NOISE_TREE}_n")]
     lines = []
-    for size in sizes:
-        noise, likeliest, sequences = (
-            means[f"{stem}_n{size}"] for stem in (NOISE_TREE, LIKELIEST, SEQUENCES)
-        )
+    for size in tree_nodes(means):
+        noise, likeliest, sequences, scale = (means[name] for name, *_ in tree_statistics([size]))
         if np.isfinite(noise.value):
             better = noise.value > likeliest.value
-            scale = f", scale {means[SCALE].value:.2g}" if better else ""
+            times = f", scale {scale.value:.2g}" if better else ""
             plan = "trees on shared noise" if better else "the likeliest tree"
             lines.append(
                 f"With {size} drafted tokens a call yields {noise.words()} tokens by a tree on "
                 f"shared noise, {likeliest.words()} by the likeliest tree, and, where draft "
                 f"probabilities are kept, {sequences.words()} by refined scores. Of those that "
-                f"only match: {plan}, {size} nodes{scale}."
+                f"only match: {plan}, {size} nodes{times}."
             )
     return lines
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import otm
-from analysis.report.next_token import NextToken, compare_next, trees_table
+from analysis.report.next_token import NextToken, _table_of, compare_next, trees_table
 
 
 def test_trees_of_a_pair_of_distributions_as_text() -> None:
@@ -26,13 +28,10 @@ def test_after_several_prompts_rows_are_means() -> None:
     """
     pairs = (([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]), ([0.1, 0.1, 0.8], [0.3, 0.3, 0.4]))
     found = [NextToken(f"{i}", np.array(p), np.array(q), ()) for i, (p, q) in enumerate(pairs)]
-
-    def rows(some: list[NextToken]) -> tuple[otm.comparison.ComparisonRow, ...]:
-        rng = np.random.default_rng(0)
-        return compare_next(some, k=[1, 2], samples=50, rng=rng).table.rows
-
-    means, first = rows(found), rows(found[:1])
-    for mean, one in zip(means, first, strict=True):
+    means = compare_next(found, k=[1, 2], samples=50, rng=np.random.default_rng(0)).table.rows
+    rng = np.random.default_rng(0)  # goes on from prompt to prompt, as it did for both together
+    alone = [_table_of(one, [1, 2], 50, rng).rows for one in found]
+    for mean, one, two in zip(means, *alone, strict=True):
         other = otm.Problem(draft=found[1].draft, target=found[1].target, law=mean.law)
         assert (mean.law, mean.verifier) == (one.law, one.verifier)
         if one.exact is not None:
@@ -41,6 +40,9 @@ def test_after_several_prompts_rows_are_means() -> None:
         assert one.optimum is not None and mean.optimum is not None
         best = float(otm.optimal_acceptance(other))
         assert mean.optimum == pytest.approx((one.optimum + best) / 2, abs=1e-12)
-        assert one.monte_carlo is not None and mean.monte_carlo is not None
-        assert 0.0 < mean.monte_carlo.value <= 1.0
+        sampled = [row.monte_carlo for row in (mean, one, two) if row.monte_carlo is not None]
+        whole, *each = (row.value for row in sampled)
+        assert whole == pytest.approx(np.mean(each), abs=1e-12) and len(each) == 2
+        whole, *each = ((row.high - row.low) / 2 for row in sampled)
+        assert whole == pytest.approx(math.hypot(*each) / 2, abs=1e-12)
         assert (mean.distortion is None) == (one.distortion is None)

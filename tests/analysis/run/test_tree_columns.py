@@ -11,7 +11,7 @@ from analysis.models.causal import pair_models
 from analysis.models.source import PairSource, load_source
 from analysis.run.measure import ShardTask, measure_shard
 from analysis.run.settings import Settings, check_settings
-from analysis.run.tree_names import SCALE, tree_statistics
+from analysis.run.tree_names import SCALE, tree_nodes, tree_statistics
 from analysis.steps.nodes import DEPTH
 from otm.sequence import LikeliestTree, Sampled
 
@@ -27,6 +27,7 @@ def test_columns_are_those_of_the_trees_along_the_text() -> None:
     shard = measure_shard(ShardTask(0, CPU, settings, ((0, "Returns the number of items"),)))
     rows = pyarrow.parquet.read_table(pyarrow.BufferReader(shard.shard)).to_pandas()
     names = [name for name, _, _ in tree_statistics(SIZES)]
+    assert tree_nodes(rows.columns) == list(SIZES)
     missing = rows[names].isna().to_numpy()
     # Twelve tokens are written, eleven have a context behind them; the last calls lack text.
     assert len(rows) == 12 and not missing[: 12 - DEPTH].any() and missing[12 - DEPTH :].all()
