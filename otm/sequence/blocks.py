@@ -120,7 +120,7 @@ class BlockMarginals:
                     "from its start."
                 )
         laws = self.rows[positions]
-        led = np.flatnonzero([bool(context) for context in checked])
+        led = np.flatnonzero(positions > -self.start)  # where a token precedes
         if self.transition is not None and led.size:
             before = np.array([checked[row][-1] for row in led])
             laws[led] = self._shifted(self.transition, positions[led], before)
