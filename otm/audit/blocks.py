@@ -41,6 +41,7 @@ from otm.audit.sequence_audit import (
 from otm.pmf import RNGLike, check_count, check_counts, check_rng
 from otm.sequence.models import LanguageModel, TableModel
 from otm.tracing.answers import CandidateFailure, naming_failures
+from otm.verifiers.callables import count_uniforms
 
 _FEW_ROWS = 5
 """Rows of a batch that is looked at for rows that are mixed up."""
@@ -165,7 +166,7 @@ class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate
         """Call the function row by row."""
         size, gamma, num_tokens = draft.shape
         found = np.full((size, gamma + 1), -1, dtype=np.int64)
-        uniforms = rng.random((size, self.count(gamma, num_tokens)))
+        uniforms = rng.random((size, count_uniforms(self.num_uniforms, gamma, num_tokens)))
         with naming_failures(lambda: f" Drafts: {x.tolist()}."):
             for row, (p, q, x, u) in enumerate(zip(draft, target, drafts, uniforms, strict=True)):
                 answer = self.verify(p.copy(), q.copy(), x.copy(), u)

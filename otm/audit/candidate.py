@@ -43,7 +43,7 @@ from otm.tracing.answers import (
     read_token,
 )
 from otm.verifiers.base import Verifier
-from otm.verifiers.callables import checked_uniforms, one_per_draft_and_one
+from otm.verifiers.callables import one_per_draft_and_one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -295,8 +295,6 @@ class UniformsCandidate(FunctionCandidate):
     """
 
     num_uniforms: Callable[[int, int], int] = one_per_draft_and_one
-
-    count = checked_uniforms
 
 
 def as_kind(thing: object, kind: type[Function]) -> Function:

@@ -38,7 +38,7 @@ from otm.tracing.answers import naming_failures
 from otm.tracing.output_law import output_law_of
 from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
-from otm.verifiers.callables import CallableVerifier, output_law_on, run_rows
+from otm.verifiers.callables import CallableVerifier, count_uniforms, output_law_on, run_rows
 
 
 class OneTokenCandidate(DraftedCandidate):
@@ -131,7 +131,7 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Call the function row by row."""
         drafts = _drafts(problem, rng, size)
-        width = self.count(problem.num_drafts, problem.num_tokens)
+        width = count_uniforms(self.num_uniforms, problem.num_drafts, problem.num_tokens)
         outputs, said = run_rows(self, problem, drafts, rng.random((size, width)))
         return Drawn(outputs, drafts, said)
 
@@ -185,7 +185,7 @@ class VerifierCandidate(IntegrableTokenCandidate):
         """Return the exact audit on one problem, from the verifier's kernel."""
         if isinstance(self.verifier, CallableVerifier):
             code = self.verifier.code
-            function = TokenCandidate(code.verify, code.name, code.count)
+            function = TokenCandidate(code.verify, code.name, code.num_uniforms)
             return function.integrated(given, tolerance)
         return audit_of_kernel(self.verifier, given, tolerance)
 

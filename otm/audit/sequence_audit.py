@@ -32,6 +32,7 @@ from otm.pmf import check_count
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
 from otm.tracing.answers import outcome_of
 from otm.tracing.output_law import output_law_of
+from otm.verifiers.callables import count_uniforms
 
 Tables = Mapping[Row, NDArray[np.float64]]
 """Next-token distributions by what follows the context."""
@@ -205,7 +206,7 @@ def integrate_blocks(
             for block in np.argwhere(drafted > 0).tolist()
         ],
         drafted[drafted > 0].tolist(),
-        candidate.count(num_drafts, num_tokens),
+        count_uniforms(candidate.num_uniforms, num_drafts, num_tokens),
         tolerance=allowed,
         described="these models",
     )

@@ -64,8 +64,9 @@ class TokenCode(Hashable, Protocol):
         """What reports call it."""
         ...
 
-    def count(self, num_drafts: int, num_tokens: int) -> int:
-        """Return the number of uniforms for this many drafts and tokens, checked."""
+    @property
+    def num_uniforms(self) -> Callable[[int, int], int]:
+        """How many uniforms it may use, from (number of drafts, V)."""
         ...
 
 
@@ -74,9 +75,11 @@ def one_per_draft_and_one(num_drafts: int, num_tokens: int) -> int:
     return num_drafts + 1
 
 
-def checked_uniforms(self: Any, num_drafts: int, num_tokens: int) -> int:
+def count_uniforms(
+    num_uniforms: Callable[[int, int], int], num_drafts: int, num_tokens: int
+) -> int:
     """Return the number of uniforms for this many drafts and tokens, checked."""
-    return check_count(self.num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0)
+    return check_count(num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,8 +89,6 @@ class _Function:
     verify: Callable[[Any, Any, Any, Any], Any]
     name: str
     num_uniforms: Callable[[int, int], int]
-
-    count = checked_uniforms
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -199,7 +200,8 @@ class CallableRule(Conditional):
     @property
     def num_uniforms(self) -> int:
         """As many as the function may use."""
-        return self.code.count(self.problem.num_drafts, self.problem.num_tokens)
+        allowed = self.code.num_uniforms
+        return count_uniforms(allowed, self.problem.num_drafts, self.problem.num_tokens)
 
     @property
     def rounding(self) -> float:
@@ -363,7 +365,7 @@ def _as_code(thing: object, name: str, num_uniforms: Callable[[int, int], int] |
     if isinstance(thing, TokenCode):
         if not name and num_uniforms is None:
             return thing
-        return _Function(thing.verify, name or thing.name, num_uniforms or thing.count)
+        return _Function(thing.verify, name or thing.name, num_uniforms or thing.num_uniforms)
     if not callable(thing) or isinstance(thing, type | Verifier):
         raise InvalidParameter(
             "from_callable needs a function verify(draft, target, drafts, uniforms); got "
@@ -399,7 +401,7 @@ def output_law_on(
         CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
         TooLarge: beyond 512 draft sequences, of code that cannot be traced.
     """
-    uniforms = code.count(problem.num_drafts, problem.num_tokens)
+    uniforms = count_uniforms(code.num_uniforms, problem.num_drafts, problem.num_tokens)
     described = f"draft={problem.draft.tolist()}, target={problem.target.tolist()}"
     few = len(drafts) <= MOST_SEQUENCES
     order = np.argsort(-mass, kind="stable")

@@ -57,7 +57,7 @@ def test_how_many_uniforms_is_found_out_too() -> None:
     """
     found = classify(textbook)
     assert isinstance(found, BlockCandidate)
-    assert found.count(2, 3) == 6
+    assert found.num_uniforms(2, 3) == 6
 
 
 def test_the_corpus_is_told_apart() -> None:
