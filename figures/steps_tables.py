@@ -29,7 +29,7 @@ COMPARED = nodes.NODES
 Record = dict[str, Any]
 
 
-SHOWN = {nodes.BOUND: "at most, K sequences"}
+SHOWN = {nodes.BOUND: nodes.SHOWN[nodes.BOUND]}
 """Names of rows that pages write in another way."""
 
 
