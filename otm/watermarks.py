@@ -24,7 +24,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._arrays import Floats, as_scalar_or_array, to_numpy, unit_rows
-from otm.errors import InvalidDistribution, TooLarge
+from otm.errors import ShapeMismatch, TooLarge
 from otm.pmf import RNGLike, align_pair, as_pmfs, check_instance, check_real, check_rng
 from otm.problem import keyword_only
 from otm.scheme import Scheme, parameter
@@ -94,7 +94,7 @@ class DualKey(Scheme):
             rng: what the key is drawn from: a NumPy generator, or a seed of one.
 
         Raises:
-            InvalidDistribution: if a row is no distribution, or there are several.
+            InvalidDistribution: if a row is no distribution. ShapeMismatch: if there are several.
 
         Cost: O(V).
 
@@ -103,7 +103,7 @@ class DualKey(Scheme):
         """
         p, q = _pair(self, draft, target)
         if p.ndim != 1:
-            raise InvalidDistribution(
+            raise ShapeMismatch(
                 f"A token is drawn from one pair of laws (V,); got shape {p.shape}. Call it for "
                 "each row."
             )

@@ -314,7 +314,7 @@ def test_bad_input() -> None:
         DualKey(weight=1.5)
     with pytest.raises(otm.errors.ShapeMismatch, match="share one vocabulary"):
         strength(DualKey(), draft=P, target=Q[:3] / Q[:3].sum())
-    with pytest.raises(otm.errors.InvalidDistribution, match=r"one pair of laws \(V,\)"):
+    with pytest.raises(otm.errors.ShapeMismatch, match=r"one pair of laws \(V,\)"):
         DualKey().token(draft=[P], target=[Q], rng=0)
     wide = {"draft": otm.examples.zipf(10_000), "target": otm.examples.zipf(10_000)[::-1]}
     with pytest.raises(otm.errors.TooLarge, match="5000 tokens may be rejected"):

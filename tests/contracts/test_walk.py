@@ -116,6 +116,9 @@ FAMILIES = {
 
 # --- what is asked
 
+TOGETHER = {"evidence_laws", "tokens_to_flag", "tokens_to_mismatch"}
+"""What takes rows as the places of one text, and answers once for all of them."""
+
 ROOTS = {"gamma_star"}
 """Where p and q are equal γ* is a k-fold root, and moves by the root of what the masses move by."""
 
@@ -221,7 +224,10 @@ def test_families(function: Callable[..., Any], arguments: dict[str, Any], law: 
                 assert apart(found, wanted) <= moves, (family_name, name, found, wanted)
 
 
-@pytest.mark.parametrize(("function", "arguments", "law"), OF_PAIRS + of_verifiers(acceptances))
+ROW_BY_ROW = [one for one in OF_PAIRS if one.values[0].__name__ not in TOGETHER]
+
+
+@pytest.mark.parametrize(("function", "arguments", "law"), ROW_BY_ROW + of_verifiers(acceptances))
 def test_batches(
     function: Callable[..., Any],
     arguments: dict[str, Any],
