@@ -27,8 +27,10 @@ from otm.overlap.curve import Containment, Curve, Piece
 from otm.overlap.lumped_row import Steps
 from otm.pmf import plain_reals
 
+MOST_SHIFT = 1e100
+"""Standard deviations: the largest distance of means that is answered."""
+
 _FARTHEST = 37.0  # Φ(−37) = 6e-300: ratios of masses stay finite
-_MOST_SHIFT = 1e100
 _HALVINGS = 80
 _HIGHEST_LEVEL = 709.0  # e to it is finite
 
@@ -70,9 +72,9 @@ class GaussianCurve(Curve):
 
     def __post_init__(self) -> None:
         shift = np.asarray(plain_reals(self.shift, "shift"), dtype=np.float64)
-        if not ((shift >= 0.0) & (shift <= _MOST_SHIFT)).all():
+        if not ((shift >= 0.0) & (shift <= MOST_SHIFT)).all():
             raise InvalidParameter(
-                f"shift must be a distance from 0 to {_MOST_SHIFT:g} in standard deviations; got "
+                f"shift must be a distance from 0 to {MOST_SHIFT:g} in standard deviations; got "
                 f"{self.shift!r}. Divide the difference of the means by the standard deviation."
             )
         object.__setattr__(self, "shift", shift)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Floats, quiet
-from otm.continuous.gaussian_curve import ratio
+from otm.continuous.gaussian_curve import MOST_SHIFT, ratio
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import RNGLike, check_rng, plain_reals, settle_counts
 
@@ -143,6 +143,8 @@ def check_steps(
             f"drafts must have the shape (..., {count}, n); got {points.shape}. Stack the drafts "
             "of a row, or the steps of a chain, on the last axis but one."
         )
+    if not np.isfinite(points).all():
+        raise InvalidParameter("drafts must be finite; a point is not. Check where they are drawn.")
     found = [points]
     for (name, values), between in zip(reals.items(), axes, strict=True):
         shape = (*points.shape[:-2], *between, points.shape[-1])
@@ -158,8 +160,14 @@ def check_steps(
 
 def direction(start: Floats, end: Floats, deviation: Floats) -> tuple[Floats, Floats]:
     """Return u and δ of steps `(..., n)`: where the shift points to, and its length `(...)`."""
-    along = (end - start) / deviation
-    shift = np.sqrt((along**2).sum(axis=-1))
+    with quiet():
+        along = (end - start) / deviation
+        shift = np.sqrt((along**2).sum(axis=-1))
+    if not (shift <= MOST_SHIFT).all():
+        raise InvalidParameter(
+            f"The means of a step must lie within {MOST_SHIFT:g} standard deviations of each "
+            f"other; they are {shift.max():g} apart. Check means and scale."
+        )
     with quiet():  # equal means: any direction
         along = np.where(shift[..., None] > 0, along / shift[..., None], np.eye(along.shape[-1])[0])
     return along, shift

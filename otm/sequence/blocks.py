@@ -135,13 +135,14 @@ class BlockMarginals:
                 f"The token before a position must lie in [0, {self.num_tokens}); got "
                 f"{before.max()}. Check the vocabulary."
             )
-        shift = plain_reals(transition(positions, before), "transition")
+        with np.errstate(over="ignore", invalid="ignore"):  # what is no number is refused below
+            shift = plain_reals(transition(positions, before), "transition")
         if shift.shape != (len(before), self.num_tokens):
             raise ShapeMismatch(
                 f"A transition must answer with ({len(before)}, {self.num_tokens}) logits for "
                 f"{len(before)} tokens; it returned shape {shift.shape}."
             )
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             logits = np.log(self.rows[positions]) + shift
         if not np.isfinite(logits.max(axis=1)).all():
             raise InvalidDistribution(
@@ -211,8 +212,10 @@ def _as_transition(given: Any, size: int) -> Transition | None:
     """Return a transition as a function of positions and the tokens before them."""
     if given is None or callable(given):
         return given  # type: ignore[no-any-return]  # what it answers is checked on use
+    # copies in float64: products of small integers would wrap
     parts = [
-        plain_reals(part, "transition") for part in (given if isinstance(given, tuple) else [given])
+        np.array(plain_reals(part, "transition"), dtype=np.float64)
+        for part in (given if isinstance(given, tuple) else [given])
     ]
     shapes = [part.shape for part in parts]
     if shapes == [(size, size)]:

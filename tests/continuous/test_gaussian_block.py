@@ -217,6 +217,11 @@ def test_what_does_not_fit_is_refused() -> None:
         )
     with pytest.raises(InvalidParameter, match="scale must be positive"):
         call(np.zeros((2, 3)), scale=-1.0)
+    for far in ({"target_mean": 1e200}, {"scale": 1e-300}, {"target_mean": np.inf}):
+        with pytest.raises(InvalidParameter, match="standard deviations of each other"):
+            call(np.zeros((2, 3)), **far)
+    with pytest.raises(InvalidParameter, match="drafts must be finite"):
+        call(np.full((2, 3), np.nan))
     with pytest.raises(InvalidParameter, match="length"):
         GaussianBlock(0)
     with pytest.raises(ShapeMismatch, match="shifts must have the shape"):

@@ -162,6 +162,11 @@ def test_what_does_not_fit_is_refused() -> None:
         rule.verify(np.zeros((5, 2, 4)), **fitting)
     with pytest.raises(InvalidParameter, match="scale must be positive and finite"):
         rule.verify(np.zeros((2, 3)), scale=0.0, **fitting)
+    for verifier, drafts in ((rule, 2), (GaussianReflection(1), 1)):
+        with pytest.raises(InvalidParameter, match="drafts must be finite"):
+            verifier.verify(np.full((drafts, 3), np.nan), **fitting)
+        with pytest.raises(InvalidParameter, match="standard deviations of each other"):
+            verifier.verify(np.zeros((drafts, 3)), **fitting | {"target_mean": np.inf})
     with pytest.raises(InvalidParameter, match="must be 1 for a reflection"):
         GaussianReflection(2)
     with pytest.raises(InvalidParameter, match="num_drafts"):

@@ -252,3 +252,19 @@ def test_transitions_of_another_form() -> None:
         BlockMarginals(rows, 1, np.zeros((2, 2))).next([2])
     with pytest.raises(otm.errors.InvalidParameter, match="memory must be 0 or 1"):
         block_marginals(MarkovModel([[1.0]]), context=[], length=1, memory=2)
+
+
+def test_small_integers_are_a_transition_as_any_numbers_are() -> None:
+    """Products of int8 would wrap; a table is a copy, and what is no number is refused without a
+    warning.
+    """
+    left, right = np.array([[100], [0]]), np.array([[2], [0]])
+    wide = BlockMarginals([[0.5, 0.5]], 1, (left, right)).next([0])
+    narrow = BlockMarginals([[0.5, 0.5]], 1, (left.astype(np.int8), right.astype(np.int8)))
+    assert narrow.next([0]).tolist() == wide.tolist() and wide[0] > 0.99
+    table = np.zeros((2, 2))
+    kept = BlockMarginals([[0.5, 0.5]], 1, table)
+    table[:] = [[9.0, 0.0], [0.0, 9.0]]
+    assert kept.next([0]).tolist() == [0.5, 0.5]
+    with pytest.raises(otm.errors.InvalidDistribution, match="transition"):
+        BlockMarginals([[0.5, 0.5]], 1, (np.full((2, 1), np.inf), np.ones((2, 1)))).next([0])
