@@ -13,6 +13,7 @@ from otm.verifiers.neighbourhood import (
     at_neighbours,
     check_neighbours,
     neighbour_table,
+    num_neighbours,
 )
 
 
@@ -56,12 +57,17 @@ class Grouped(LossyVerifier):
     neighbours: Neighbours = parameter(check_neighbours, default=13)
     margin: float = parameter(check_real, default=0.15, low=0.0, high=1.0)
 
+    @property
+    def entries_per_token(self) -> int:
+        """One for each neighbour."""
+        return num_neighbours(self.neighbours)
+
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Compare the masses of clusters; the residual is that of tokens."""
         xp, p, q = namespace(draft, target), draft, target
         by_rank = isinstance(self.neighbours, int)
-        order = xp.argsort(target, axis=-1, stable=True)
         if by_rank:
+            order = xp.argsort(target, axis=-1, stable=True)
             p, q = gather(draft, order), gather(target, order)
         table = neighbour_table(self.neighbours, int(q.shape[-1]))
         near = at_neighbours(q, table)

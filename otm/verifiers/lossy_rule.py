@@ -43,6 +43,11 @@ class Lossy(Verifier):
 
     lossless = False
 
+    @property
+    def entries_per_token(self) -> int:
+        """How many numbers the rule holds at once for each token, which bounds a batch's rows."""
+        return 1
+
     @abc.abstractmethod
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
         """Return the law of the output `(V,)` of a problem of one row, float64 NumPy."""
@@ -85,7 +90,8 @@ class LossyVerifier(Lossy):
             rule = total(p * keep)
             return (rule if by == "rule" else rule + total(p * (1.0 - keep) * residual))[None]
 
-        return by_rows(values, problem.draft, problem.target)[0]
+        each = self.entries_per_token
+        return by_rows(values, problem.draft, problem.target, per_entry=each)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +132,8 @@ class Raised(Lossy):
         def values(p: Array, q: Array) -> Array:
             return total(namespace(p).minimum(p, self.raised(q)))[None]
 
-        return by_rows(values, problem.draft, problem.target)[0]
+        each = self.entries_per_token
+        return by_rows(values, problem.draft, problem.target, per_entry=each)[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -141,9 +148,7 @@ class RaisedRule(ResidualByDrafts):
 
     def cumulative_acceptance(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return min(1, h/p) of each draft."""
-        drawn = self.problem.draft[drafts]
-        with quiet():
-            return np.where(drawn > 0, np.minimum(1.0, self.raised[drafts] / drawn), 0.0)
+        return np.asarray(keep_towards(self.raised[drafts], self.problem.draft[drafts]))
 
 
 def keep_towards(law: Array, draft: Array) -> Array:
