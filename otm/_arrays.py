@@ -355,8 +355,10 @@ def _by_rows(
     xp = namespace(*arrays)
     leading, width = tuple(arrays[0].shape[:-1]), int(arrays[0].shape[-1])
     rows = int(np.prod(leading, dtype=np.int64)) if leading else 1
-    most = CHUNK_ELEMENTS if is_on_host(arrays[0]) else CHUNK_ON_DEVICE
-    step = max(1, most // (width * per_entry))
+    step = max(
+        1,
+        (CHUNK_ELEMENTS if is_on_host(arrays[0]) else CHUNK_ON_DEVICE) // (width * per_entry),
+    )
     if threads > 1 and rows * width >= _WORTH_A_THREAD:
         step = min(step, -(-rows // threads))
     if not leading or (rows <= step and threads == 1):

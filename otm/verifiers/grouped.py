@@ -10,15 +10,15 @@ from otm.scheme import parameter
 from otm.verifiers.lossy_rule import TIE, LossyVerifier, keep_towards, rejected_mass
 from otm.verifiers.neighbourhood import (
     Neighbours,
+    ToldNeighbours,
     at_neighbours,
     check_neighbours,
     neighbour_table,
-    num_neighbours,
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Grouped(LossyVerifier):
+class Grouped(ToldNeighbours, LossyVerifier):
     """Accept x with min(1, Q(C)/P(C)), C a cluster around x, otherwise draw from ∝ (q − p)₊.
 
     C is x and those of its neighbours whose q is within a margin of q(x). If clusters are a
@@ -56,11 +56,6 @@ class Grouped(LossyVerifier):
 
     neighbours: Neighbours = parameter(check_neighbours, default=13)
     margin: float = parameter(check_real, default=0.15, low=0.0, high=1.0)
-
-    @property
-    def entries_per_token(self) -> int:
-        """One for each neighbour."""
-        return num_neighbours(self.neighbours)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
         """Compare the masses of clusters; the residual is that of tokens."""

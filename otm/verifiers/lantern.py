@@ -14,16 +14,14 @@ from otm.problem import Problem
 from otm.scheme import parameter
 from otm.verifiers.lossy_rule import TIE, Raised, RaisedRule
 from otm.verifiers.neighbourhood import (
-    Neighbours,
+    ToldNeighbours,
     at_neighbours,
-    check_neighbours,
     neighbour_table,
-    num_neighbours,
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Lantern(Raised):
+class Lantern(ToldNeighbours, Raised):
     """Accept x with min(1, h(x)/p(x)), h(x) = q(x) and what its nearest neighbours have of q.
 
     Of x's neighbours in order of distance, the longest run with a sum of q of at most δ counts; for
@@ -65,35 +63,29 @@ class Lantern(Raised):
     display_fields = ("delta",)
     equivariant = False
 
-    neighbours: Neighbours = parameter(check_neighbours, default=2)
     delta: float = parameter(check_real, default=0.1, low=0.0)
 
     def raised(self, target: Array) -> Array:
         """Return h `(..., V)` of a target in float64."""
         return self._raised(target, neighbour_table(self.neighbours, int(target.shape[-1])))[0]
 
-    @property
-    def entries_per_token(self) -> int:
-        """One for each neighbour."""
-        return num_neighbours(self.neighbours)
-
     def prepare(self, problem: Problem) -> LanternRule:
         """Compute what each draft is raised to, and where its residual leaves p out."""
         table = neighbour_table(self.neighbours, problem.num_tokens)
         raised, counts = self._raised(problem.target, table)
-        some = np.any(counts & (table != PAD), axis=-1, keepdims=True)
-        return LanternRule(
-            problem=problem, raised=np.asarray(raised), spared=np.where(some, table, PAD)
-        )
+        counts &= table != PAD
+        spared = np.where(counts.any(axis=-1, keepdims=True), table, PAD)
+        return LanternRule(problem=problem, raised=np.asarray(raised), spared=spared)
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
         """Return the law of the output `(V,)`: what is kept, and every lost draft's residual."""
         rule, p, q = self.prepare(problem), problem.draft, problem.target
         kept, excess, both = np.minimum(p, rule.raised), np.maximum(q - p, 0.0), np.minimum(p, q)
         live = rule.spared != PAD
-        size = excess.sum() + np.where(live, both[rule.spared], 0.0).sum(axis=1)
-        # the residual is at least what is rejected
-        size = np.maximum(size, p - kept)
+        # a residual is at least what is rejected, but for rounding
+        size = np.maximum(
+            excess.sum() + np.where(live, both[rule.spared], 0.0).sum(axis=1), p - kept
+        )
         share = np.divide(p - kept, size, out=np.zeros_like(p), where=p > kept)
         spared = np.bincount(rule.spared[live], (share[:, None] * live)[live], len(p))
         return np.asarray(kept + excess * share.sum() + both * spared)

@@ -90,8 +90,7 @@ class LossyVerifier(Lossy):
             rule = total(p * keep)
             return (rule if by == "rule" else rule + total(p * (1.0 - keep) * residual))[None]
 
-        each = self.entries_per_token
-        return by_rows(values, problem.draft, problem.target, per_entry=each)[0]
+        return by_rows(values, problem.draft, problem.target, per_entry=self.entries_per_token)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +131,7 @@ class Raised(Lossy):
         def values(p: Array, q: Array) -> Array:
             return total(namespace(p).minimum(p, self.raised(q)))[None]
 
-        each = self.entries_per_token
-        return by_rows(values, problem.draft, problem.target, per_entry=each)[0]
+        return by_rows(values, problem.draft, problem.target, per_entry=self.entries_per_token)[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
