@@ -10,7 +10,6 @@ from otm.scheme import parameter
 from otm.verifiers.lossy_rule import TIE, LossyVerifier, keep_towards, rejected_mass
 from otm.verifiers.neighbourhood import (
     Neighbours,
-    ToldNeighbours,
     at_neighbours,
     check_neighbours,
     neighbour_table,
@@ -18,7 +17,7 @@ from otm.verifiers.neighbourhood import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Grouped(ToldNeighbours, LossyVerifier):
+class Grouped(LossyVerifier):
     """Accept x with min(1, Q(C)/P(C)), C a cluster around x, otherwise draw from ∝ (q − p)₊.
 
     C is x and those of its neighbours whose q is within a margin of q(x). If clusters are a

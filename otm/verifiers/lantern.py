@@ -14,14 +14,15 @@ from otm.problem import Problem
 from otm.scheme import parameter
 from otm.verifiers.lossy_rule import TIE, Raised, RaisedRule
 from otm.verifiers.neighbourhood import (
-    ToldNeighbours,
+    Neighbours,
     at_neighbours,
+    check_neighbours,
     neighbour_table,
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class Lantern(ToldNeighbours, Raised):
+class Lantern(Raised):
     """Accept x with min(1, h(x)/p(x)), h(x) = q(x) and what its nearest neighbours have of q.
 
     Of x's neighbours in order of distance, the longest run with a sum of q of at most δ counts; for
@@ -63,6 +64,7 @@ class Lantern(ToldNeighbours, Raised):
     display_fields = ("delta",)
     equivariant = False
 
+    neighbours: Neighbours = parameter(check_neighbours, default=2)
     delta: float = parameter(check_real, default=0.1, low=0.0)
 
     def raised(self, target: Array) -> Array:

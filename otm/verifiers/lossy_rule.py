@@ -24,6 +24,7 @@ from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Verifier
+from otm.verifiers.neighbourhood import num_neighbours
 from otm.verifiers.rules import AcceptInTurn, ResidualByDrafts
 
 TIE = 1e-12
@@ -45,8 +46,8 @@ class Lossy(Verifier):
 
     @property
     def entries_per_token(self) -> int:
-        """How many numbers the rule holds at once for each token, which bounds a batch's rows."""
-        return 1
+        """How many numbers are held at once for each token: its neighbours, of a rule with any."""
+        return num_neighbours(getattr(self, "neighbours", 1))
 
     @abc.abstractmethod
     def output_law(self, problem: Problem) -> NDArray[np.float64]:

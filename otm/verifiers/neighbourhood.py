@@ -13,8 +13,6 @@ from otm._arrays import Array, namespace
 from otm.drafts.base import PAD
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import check_count, plain_integers
-from otm.scheme import parameter
-from otm.verifiers.lossy_rule import Lossy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,18 +53,9 @@ def check_neighbours(value: Any, *, name: str) -> Neighbours:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class ToldNeighbours(Lossy):
-    """A lossy verifier that is told which tokens stand for each other."""
-
-    neighbours: Neighbours = parameter(check_neighbours, default=2)
-
-    @property
-    def entries_per_token(self) -> int:
-        """One for each neighbour."""
-        return (
-            self.neighbours if isinstance(self.neighbours, int) else self.neighbours.tokens.shape[1]
-        )
+def num_neighbours(neighbours: Neighbours) -> int:
+    """Return m."""
+    return neighbours if isinstance(neighbours, int) else neighbours.tokens.shape[1]
 
 
 def neighbour_table(neighbours: Neighbours, num_tokens: int) -> NDArray[np.int64]:
