@@ -333,10 +333,11 @@ def normalised_excess(excess: Array, fallback: Array) -> Array:
     return xp.where(mass > 0, excess / xp.where(mass > 0, mass, xp.ones_like(mass)), fallback)
 
 
-def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
+def by_rows(function: Callable[..., Array], *arrays: Array, per_entry: int = 1) -> Array:
     """Apply a function to chunks of distributions `(..., V)` and join its `(n, rows)` results.
 
-    Each chunk goes by way of `unit_rows`.
+    Each chunk goes by way of `unit_rows`, and is so small that `per_entry` numbers for each of its
+    entries are no more than a chunk's.
 
     Rows in the host's memory go through NumPy, or what is compiled, whatever their kind; those of
     torch on torch's threads. Rows that track a gradient stay what they are. The results are of the
@@ -344,15 +345,20 @@ def by_rows(function: Callable[..., Array], *arrays: Array) -> Array:
     """
     xp, views = namespace(*arrays), None if tracks_gradient(*arrays) else host_views(arrays)
     if views is None or isinstance(arrays[0], np.ndarray):
-        return _by_rows(function, arrays, 1)
-    return xp.asarray(_by_rows(function, views, num_threads(arrays[0])))
+        return _by_rows(function, arrays, 1, per_entry)
+    return xp.asarray(_by_rows(function, views, num_threads(arrays[0]), per_entry))
 
 
-def _by_rows(function: Callable[..., Array], arrays: Sequence[Array], threads: int) -> Array:
+def _by_rows(
+    function: Callable[..., Array], arrays: Sequence[Array], threads: int, per_entry: int
+) -> Array:
     xp = namespace(*arrays)
     leading, width = tuple(arrays[0].shape[:-1]), int(arrays[0].shape[-1])
     rows = int(np.prod(leading, dtype=np.int64)) if leading else 1
-    step = max(1, (CHUNK_ELEMENTS if is_on_host(arrays[0]) else CHUNK_ON_DEVICE) // width)
+    step = max(
+        1,
+        (CHUNK_ELEMENTS if is_on_host(arrays[0]) else CHUNK_ON_DEVICE) // (width * per_entry),
+    )
     if threads > 1 and rows * width >= _WORTH_A_THREAD:
         step = min(step, -(-rows // threads))
     if not leading or (rows <= step and threads == 1):

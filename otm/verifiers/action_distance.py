@@ -41,6 +41,7 @@ class ActionDistance(LossyVerifier):
 
     title = "action distance"
     display_fields = ("distance",)
+    equivariant = False
 
     distance: int = parameter(check_count, default=9, minimum=0)
 

@@ -55,6 +55,8 @@ class Verifier(Scheme):
         laws: the draft laws that it applies to: a class for any number of drafts, or one law where
             the number matters.
         summary: what the scheme does, in one clause, for the glossary of a report; empty for none.
+        equivariant: whether nothing depends on how tokens are numbered; not where their numbers are
+            places on a line, at the default parameters.
         differentiable: whether `acceptance` passes gradients on to tensors that require them.
         nested_in_k: whether where the rule stops among the first i drafts is independent of how
             many more were drafted, so that the i-th is accepted with probability α_i − α_{i−1}.
@@ -69,6 +71,7 @@ class Verifier(Scheme):
     lossless: ClassVar[bool]
     laws: ClassVar[tuple[type[Law] | Law, ...]]
     summary: ClassVar[str] = ""
+    equivariant: ClassVar[bool] = True
     differentiable: ClassVar[bool] = False
     nested_in_k: ClassVar[bool] = False
     is_plan: ClassVar[bool] = False

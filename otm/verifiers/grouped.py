@@ -60,8 +60,8 @@ class Grouped(LossyVerifier):
         """Compare the masses of clusters; the residual is that of tokens."""
         xp, p, q = namespace(draft, target), draft, target
         by_rank = isinstance(self.neighbours, int)
-        order = xp.argsort(target, axis=-1, stable=True)
         if by_rank:
+            order = xp.argsort(target, axis=-1, stable=True)
             p, q = gather(draft, order), gather(target, order)
         table = neighbour_table(self.neighbours, int(q.shape[-1]))
         near = at_neighbours(q, table)

@@ -31,11 +31,15 @@ class Lantern(Raised):
     variation. The output is not: where p is uniform on half of V tokens with uniform q and one
     neighbour each, δ = 1/V takes every draft, TV = 1/2 (docs/theory.md, "Lossy rules").
 
+    A neighbour without mass counts, as in the public code: its sum is at most any δ. So δ = 0 is
+    lossless where every nearest neighbour has mass.
+
     Acceptance Σ min(p, h), by rule and by membership. Lossy for δ > 0. Law: IID(1).
 
     Args:
-        neighbours: an array `(V, m)`, each token's neighbours, the nearest first, −1 for none; or m
-            ≥ 1 for tokens on a line, those next to each below and above in turn.
+        neighbours: an array `(V, m)`, each token's neighbours, the nearest first, −1 for none,
+            which never counts; or m ≥ 1 for tokens on a line, those next to each below and above in
+            turn.
         delta: δ ≥ 0.
 
     Raises:
@@ -58,40 +62,42 @@ class Lantern(Raised):
 
     title = "LANTERN"
     display_fields = ("delta",)
+    equivariant = False
 
     neighbours: Neighbours = parameter(check_neighbours, default=2)
     delta: float = parameter(check_real, default=0.1, low=0.0)
 
     def raised(self, target: Array) -> Array:
         """Return h `(..., V)` of a target in float64."""
-        near = at_neighbours(target, neighbour_table(self.neighbours, int(target.shape[-1])))
-        return target + total(namespace(near).where(self._counts(target, near), near, 0.0 * near))
+        return self._raised(target, neighbour_table(self.neighbours, int(target.shape[-1])))[0]
 
     def prepare(self, problem: Problem) -> LanternRule:
         """Compute what each draft is raised to, and where its residual leaves p out."""
         table = neighbour_table(self.neighbours, problem.num_tokens)
-        near = at_neighbours(problem.target, table)
-        some = np.any(self._counts(problem.target, near), axis=-1, keepdims=True)
-        return LanternRule(
-            problem=problem,
-            raised=np.asarray(self.raised(problem.target)),
-            spared=np.where(some, table, PAD),
-        )
+        raised, counts = self._raised(problem.target, table)
+        counts &= table != PAD
+        spared = np.where(counts.any(axis=-1, keepdims=True), table, PAD)
+        return LanternRule(problem=problem, raised=np.asarray(raised), spared=spared)
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
         """Return the law of the output `(V,)`: what is kept, and every lost draft's residual."""
         rule, p, q = self.prepare(problem), problem.draft, problem.target
         kept, excess, both = np.minimum(p, rule.raised), np.maximum(q - p, 0.0), np.minimum(p, q)
         live = rule.spared != PAD
-        size = excess.sum() + np.where(live, both[rule.spared], 0.0).sum(axis=1)
+        # a residual is at least what is rejected, but for rounding
+        size = np.maximum(
+            excess.sum() + np.where(live, both[rule.spared], 0.0).sum(axis=1), p - kept
+        )
         share = np.divide(p - kept, size, out=np.zeros_like(p), where=p > kept)
         spared = np.bincount(rule.spared[live], (share[:, None] * live)[live], len(p))
         return np.asarray(kept + excess * share.sum() + both * spared)
 
-    def _counts(self, target: Array, near: Array) -> Array:
-        """Return which neighbours count, `(..., V, m)`."""
+    def _raised(self, target: Array, table: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Return h `(..., V)`, and which entries of the table count, `(..., V, m)`."""
+        near = at_neighbours(target, table)
         most = self.delta if self.delta <= 1.0 else (self.delta - 1.0) * target[..., None]
-        return running_sum(near + 0.0) <= most + TIE
+        counts = running_sum(near + 0.0) <= most + TIE
+        return target + total(namespace(near).where(counts, near, 0.0 * near)), counts
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -24,6 +24,7 @@ from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Definition
 from otm.verifiers.base import Verifier
+from otm.verifiers.neighbourhood import num_neighbours
 from otm.verifiers.rules import AcceptInTurn, ResidualByDrafts
 
 TIE = 1e-12
@@ -42,6 +43,11 @@ class Lossy(Verifier):
     """A verifier whose output law may differ from the target's, and is known in closed form."""
 
     lossless = False
+
+    @property
+    def entries_per_token(self) -> int:
+        """How many numbers are held at once for each token: its neighbours, of a rule with any."""
+        return num_neighbours(getattr(self, "neighbours", 1))
 
     @abc.abstractmethod
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
@@ -85,7 +91,7 @@ class LossyVerifier(Lossy):
             rule = total(p * keep)
             return (rule if by == "rule" else rule + total(p * (1.0 - keep) * residual))[None]
 
-        return by_rows(values, problem.draft, problem.target)[0]
+        return by_rows(values, problem.draft, problem.target, per_entry=self.entries_per_token)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +132,7 @@ class Raised(Lossy):
         def values(p: Array, q: Array) -> Array:
             return total(namespace(p).minimum(p, self.raised(q)))[None]
 
-        return by_rows(values, problem.draft, problem.target)[0]
+        return by_rows(values, problem.draft, problem.target, per_entry=self.entries_per_token)[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -141,9 +147,7 @@ class RaisedRule(ResidualByDrafts):
 
     def cumulative_acceptance(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return min(1, h/p) of each draft."""
-        drawn = self.problem.draft[drafts]
-        with quiet():
-            return np.where(drawn > 0, np.minimum(1.0, self.raised[drafts] / drawn), 0.0)
+        return np.asarray(keep_towards(self.raised[drafts], self.problem.draft[drafts]))
 
 
 def keep_towards(law: Array, draft: Array) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -10,28 +12,50 @@ from numpy.typing import NDArray
 from otm._arrays import Array, namespace
 from otm.drafts.base import PAD
 from otm.errors import InvalidParameter, ShapeMismatch
-from otm.pmf import check_count, plain_reals
+from otm.pmf import check_count, plain_integers
 
-Neighbours = int | tuple[tuple[int, ...], ...]
-"""How many tokens next to each in an order, below and above in turn; or the neighbours of each
-token, the nearest first, as many for all, filled up with −1.
-"""
+
+@dataclasses.dataclass(frozen=True)
+class NeighbourTable:
+    """The neighbours of each token; two tables are equal if their entries are.
+
+    Attributes:
+        tokens: the neighbours `(V, m)`, the nearest first, −1 for none; read-only.
+        digest: of shape and entries, in hexadecimal; it stands for them in `repr`, `==` and `hash`,
+            as millions of entries would be slow there.
+    """
+
+    tokens: NDArray[np.int64] = dataclasses.field(repr=False, compare=False)
+    digest: str
+
+
+Neighbours = int | NeighbourTable
+"""How many tokens next to each in an order, below and above in turn; or a table."""
 
 
 def check_neighbours(value: Any, *, name: str) -> Neighbours:
-    """Return a count of at least 1 or a table of other tokens as tuples, none twice for a token."""
+    """Return a count of at least 1 or a table of other tokens, none twice for a token."""
+    if isinstance(value, NeighbourTable):
+        return value  # from another scheme
     if isinstance(value, int | np.integer):
         return check_count(value, name=name)
-    table = np.asarray(plain_reals(value, name))
-    if table.ndim == 2 and table.dtype.kind == "i" and table.size:
+    table = plain_integers(value, name)
+    if table.ndim == 2 and table.size:
         ordered = np.sort(np.column_stack([table, np.arange(len(table))]), axis=1)
         twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != PAD)
         if not (twice.any() or table.min() < PAD or table.max() >= len(table)):
-            return tuple(map(tuple, table.tolist()))
+            table.setflags(write=False)
+            digest = hashlib.blake2b(table.tobytes(), digest_size=16, salt=b"%d" % len(table))
+            return NeighbourTable(table, digest.hexdigest())
     raise InvalidParameter(
         f"{name} must be a count or an array (V, m) of tokens, no token beside itself, none twice "
         f"in a row, −1 for none; got {value!r:.80}. Pass the nearest codebook entries, for example."
     )
+
+
+def num_neighbours(neighbours: Neighbours) -> int:
+    """Return m."""
+    return neighbours if isinstance(neighbours, int) else neighbours.tokens.shape[1]
 
 
 def neighbour_table(neighbours: Neighbours, num_tokens: int) -> NDArray[np.int64]:
@@ -41,12 +65,12 @@ def neighbour_table(neighbours: Neighbours, num_tokens: int) -> NDArray[np.int64
     [[-1, 1, -1], [0, 2, -1], [1, 3, 0], [2, -1, 1]]
     """
     if not isinstance(neighbours, int):
-        if len(neighbours) != num_tokens:
+        if len(neighbours.tokens) != num_tokens:
             raise ShapeMismatch(
-                f"neighbours are given for {len(neighbours)} tokens, the problem has {num_tokens}. "
-                "Pass a row for each token."
+                f"neighbours are given for {len(neighbours.tokens)} tokens, the problem has "
+                f"{num_tokens}. Pass a row for each token."
             )
-        return np.asarray(neighbours)
+        return neighbours.tokens
     place = np.arange(neighbours)
     table = np.arange(num_tokens)[:, None] + (place // 2 + 1) * np.where(place % 2, 1, -1)
     return np.where((table >= 0) & (table < num_tokens), table, PAD)
@@ -55,6 +79,7 @@ def neighbour_table(neighbours: Neighbours, num_tokens: int) -> NDArray[np.int64
 def at_neighbours(mass: Array, table: NDArray[np.int64]) -> Array:
     """Return the masses of each token's neighbours `(..., V, m)`, 0 for none."""
     xp, device = namespace(mass), mass.device
-    places = xp.asarray(np.maximum(table, 0).reshape(-1), device=device)
-    found = xp.reshape(xp.take(mass, places, axis=-1), (*mass.shape[:-1], *table.shape))
-    return found * xp.asarray(np.where(table == PAD, 0.0, 1.0), device=device)
+    # a mass of 0 behind the last token is that of none
+    places = xp.asarray((table % (len(table) + 1)).reshape(-1), device=device)
+    masses = xp.concat([mass, 0.0 * mass[..., :1]], axis=-1)
+    return xp.reshape(xp.take(masses, places, axis=-1), (*mass.shape[:-1], *table.shape))

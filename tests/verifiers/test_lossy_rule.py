@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import pickle
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -56,6 +59,22 @@ class TestEveryLossyVerifier:
         assert otm.acceptance(verifier, problem) <= ceiling + ROUNDING
         # Pinsker: TV ≤ √(KL/2).
         assert spent.total_variation <= np.sqrt(0.5 * spent.kl) + 1e-7
+
+
+def two_softmaxes(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """One softmax over 50 tokens computed in two ways, which differ by rounding."""
+    masses = np.exp(3 * np.random.default_rng(seed).normal(size=50))
+    return masses / masses.sum(), masses * (1 / masses.sum())
+
+
+@pytest.mark.parametrize("verifier", [*LOSSY, otm.Lantern(2, delta=0.05), otm.Cactus()], ids=repr)
+def test_models_that_differ_by_rounding(verifier: otm.Verifier) -> None:
+    for seed in range(10):
+        problem = one_draft(two_softmaxes(seed))
+        law = otm.lossy.output_law(verifier, problem)
+        assert law.sum() == pytest.approx(1, abs=ROUNDING)
+        wanted = otm.coupling(verifier, problem).output_marginal
+        np.testing.assert_allclose(law, wanted, rtol=0, atol=ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -185,31 +204,80 @@ class TestNeighbours:
         assert ratio.raised(self.Q) == pytest.approx([0.3, 0.5, 0.4, 0.3])
 
     @settings(max_examples=60)
-    @given(pair=strategies.pairs(max_tokens=6), data=st.data())
-    def test_lantern_draft_by_draft(
-        self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject
-    ) -> None:
-        p, q = pair
-        count, delta = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([0.05, 0.3, 1.8]))
+    @given(
+        pair=strategies.pairs(max_tokens=6) | st.integers(0, 99).map(two_softmaxes),
+        seed=st.integers(0, 2**32),
+    )
+    def test_lantern_draft_by_draft(self, pair: tuple[np.ndarray, np.ndarray], seed: int) -> None:
+        (p, q), rng = pair, np.random.default_rng(seed)
+        count, delta = rng.integers(1, 4), rng.choice([0.0, 0.05, 0.3, 1.8])
         table = np.full((len(p), count), -1)
         for x in range(len(p)):
-            others = data.draw(st.permutations([y for y in range(len(p)) if y != x]))[:count]
-            table[x, : len(others)] = others
+            others = rng.permutation(np.delete(np.arange(len(p)), x))[: rng.integers(count + 1)]
+            table[x, np.sort(rng.permutation(count)[: len(others)])] = others
         rule, law = otm.Lantern(table, delta), np.zeros(len(p))
         for x in range(len(p)):
             raised, some, sum_ = q[x], False, 0.0
-            for y in table[x]:
-                sum_ += q[y] if y >= 0 else 0.0
+            for y in table[x][table[x] >= 0]:
+                sum_ += q[y]
                 if sum_ <= (delta if delta <= 1 else (delta - 1) * q[x]) + 1e-12:
                     raised, some = q[x] + sum_, True
             law[x] += min(p[x], raised)
             if p[x] > raised:
                 spared = [y for y in table[x] if y >= 0 and some]
                 left = np.maximum(q - np.where(np.isin(np.arange(len(p)), spared), 0.0, p), 0.0)
-                law += (p[x] - raised) * left / left.sum()
+                law += (p[x] - raised) * (left / left.sum() if left.any() else q)
         np.testing.assert_allclose(
             otm.lossy.output_law(rule, one_draft(pair)), law, rtol=0, atol=10 * ROUNDING
         )
+
+    @given(pair=strategies.pairs(max_tokens=6), count=st.integers(1, 3))
+    def test_lantern_without_a_bonus_is_lossless(
+        self, pair: tuple[np.ndarray, np.ndarray], count: int
+    ) -> None:
+        mixed = (pair[1] + 0.01) / (1 + 0.01 * len(pair[1]))  # every neighbour has mass
+        law = otm.lossy.output_law(otm.Lantern(count, delta=0.0), one_draft((pair[0], mixed)))
+        np.testing.assert_allclose(law, mixed, rtol=0, atol=ROUNDING)
+
+    def test_a_neighbour_without_mass_counts_and_a_missing_one_does_not(self) -> None:
+        problem = one_draft((np.array([0.6, 0.3, 0.1]), np.array([0.3, 0.4, 0.3])))
+        for first in ([-1, 1], [1, -1]):
+            rule = otm.Lantern([first, [-1, -1], [-1, -1]], delta=0.0)
+            np.testing.assert_allclose(otm.lossy.output_law(rule, problem), problem.target)
+        # token 0 loses .3, which goes where (q − p)₊ is, token 2, and to its neighbour, .3 and .3
+        problem = one_draft((np.array([0.6, 0.3, 0.1, 0.0]), np.array([0.3, 0.3, 0.4, 0.0])))
+        rule = otm.Lantern([[3, 1], [-1, -1], [-1, -1], [-1, -1]], delta=0.0)
+        law = otm.lossy.output_law(rule, problem)
+        np.testing.assert_allclose(law, [0.3, 0.45, 0.25, 0.0], atol=1e-15)
+
+    def test_large_tables(self) -> None:
+        """Bytes of a chunk, not of the batch: 64 rows × 1,000 tokens × 50 neighbours are 26 MB."""
+        size, rng = 1000, np.random.default_rng(2)
+        table = (np.arange(size)[:, None] + np.arange(1, 51)).astype(np.uint16) % size
+        rule, same = otm.Lantern(table), otm.Lantern(table.tolist())
+        table[0, 0] = 700
+        other = otm.Lantern(table)
+        assert rule == same
+        assert hash(rule) == hash(same)
+        assert rule != other
+        assert repr(rule) != repr(other)
+        assert max(map(len, (repr(rule), str(rule)))) < 120
+        assert dataclasses.replace(rule, delta=0.2) == otm.Lantern(rule.neighbours, delta=0.2)
+        assert pickle.loads(pickle.dumps(rule)) == rule
+        assert otm.Lantern([[1, -1], [0, -1]]) != otm.Lantern([[1], [-1], [0], [-1]])
+        batch = otm.Problem(
+            draft=rng.dirichlet(np.ones(size), size=64),
+            target=rng.dirichlet(np.ones(size), size=64),
+            law=otm.IID(1),
+        )
+        for verifier in (rule, otm.Grouped(rule.neighbours)):
+            tracemalloc.start()
+            values = otm.acceptance(verifier, batch)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak < 64 * size * 50 * 8
+            one = otm.Problem(draft=batch.draft[3], target=batch.target[3], law=otm.IID(1))
+            assert values[3] == pytest.approx(otm.acceptance(verifier, one), abs=1e-15)
 
     def test_a_residual_that_spares_nothing_is_another_law(self) -> None:
         """The broken variant: LANTERN's acceptance with the residual of single-draft rejection."""

@@ -27,6 +27,16 @@ single = functools.partial(one_draft, rows=(1,))
 off = off_thresholds(single)
 
 
+def equal_but_for_rounding(random: np.random.Generator) -> Case:
+    """Return a case of any kind, or one softmax over 50 tokens computed in two ways."""
+    if random.random() < 0.5:
+        return single(random)
+    masses = np.exp(random.uniform(1.0, 5.0) * random.normal(size=50))
+    ways = [masses / masses.sum(), masses * (1 / masses.sum())]
+    draft, target = (ways[way][None] for way in random.permutation(2))
+    return Case(draft, target)
+
+
 def _rule_law(row: Row, keep: Numbers, residual: Numbers) -> Numbers:
     """Return p·keep + Σ p (1 − keep)·residual, the residual divided by its sum."""
     rejected = oracles.total(p * (1 - k) for p, k in zip(row.p, keep, strict=True))
@@ -180,12 +190,10 @@ def _nearest(row: Row) -> tuple[Numbers, list[list[int]]]:
     near, most = _on_a_line(list(range(len(row.q))), 2), Decimal(otm.Lantern().delta) + TIE
     raised, spared = [], []
     for x, q in enumerate(row.q):
-        # below the first token there is nothing, which counts
-        missing = x == 0
         sums = list(itertools.accumulate(row.q[y] for y in near[x]))
         counted = [mass for mass in sums if mass <= most]
         raised.append(q + (counted[-1] if counted else 0))
-        spared.append(near[x] if counted or missing else [])
+        spared.append(near[x] if counted else [])
     return raised, spared
 
 
@@ -238,8 +246,8 @@ SCHEMES: list[
     (otm.BoundedRegret(), _matching(_regret, greedy=True), off),
     (otm.Mars(), _matching(_runner_up, greedy=True), off),
     (otm.ThresholdMatching(), _thresholds, off),
-    (otm.Cactus(), _cactus, single),
-    (otm.Lantern(), _lantern, single),
+    (otm.Cactus(), _cactus, equal_but_for_rounding),
+    (otm.Lantern(), _lantern, equal_but_for_rounding),
     (otm.Grouped(), _grouped, single),
     (otm.ActionDistance(), _matching(_close, greedy=True), single),
     (otm.Fuzzy(), _fuzzy, off),
