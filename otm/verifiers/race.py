@@ -159,13 +159,14 @@ class RaceRule(Shared):
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """Run the draft race and keep its first k arrivals, in order, or those in time."""
-        size = (len(uniforms), -1, self.problem.num_tokens)
-        points = np.logaddexp.accumulate(log_exponentials(uniforms).reshape(size), axis=1)
-        state, times = points[:, 0], log_arrivals(points, self.problem.draft)
-        if isinstance(self.problem.law, IID):
-            drafts = first_arrivals(times.reshape(len(times), -1), self.problem.num_drafts)
-            return drafts % self.problem.num_tokens, state
-        times = times[:, 0]
+        state = log_exponentials(uniforms)
+        if self.num_draft_uniforms > self.problem.num_tokens:
+            size = (len(uniforms), -1, self.problem.num_tokens)
+            points = np.logaddexp.accumulate(state.reshape(size), axis=1)
+            times = log_arrivals(points, self.problem.draft).reshape(len(points), -1)
+            drafts = first_arrivals(times, self.problem.num_drafts)
+            return drafts % self.problem.num_tokens, points[:, 0]
+        times = log_arrivals(state, self.problem.draft)
         if isinstance(self.problem.law, ThresholdRace):
             in_time = times <= times.min(axis=1, keepdims=True) + math.log(self.problem.law.c)
             return rows_of_members(in_time), state

@@ -275,7 +275,7 @@ def deviation(decoder: Decoder, law: StepLaw, *models: object, broken: bool = Fa
     for _ in range(SAMPLES):
         tree, deciding = decoder.draft(draft, (), Sampled(rng)), Sampled(rng)
         if broken:
-            deciding._rng = OneUniform(rng)  # type: ignore[assignment]
+            deciding.rng = OneUniform(rng)  # type: ignore[assignment]
         one = decoder.verify(tree, target.next, deciding)
         found[one.tokens, one.accepted] += 1
     wanted = outcomes_of(law)

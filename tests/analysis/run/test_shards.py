@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.errors import AnalysisError
@@ -39,3 +41,11 @@ def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
     path.write_bytes(shards.encode_shard(COLUMNS, {})[:-20])
     with pytest.raises(AnalysisError, match="shard-00000"):
         shards.read_shard(path)
+
+
+def test_rows_without_their_prompt_are_no_shard(tmp_path: Path) -> None:
+    """Damage can take the digest away with the metadata, and what is left be readable."""
+    path = tmp_path / "shard-00000.parquet"
+    pq.write_table(pa.table({"prompt": pa.array([0, None], pa.int64()), "value": [0.1, 0.2]}), path)
+    with pytest.raises(AnalysisError, match="rows lack their prompt"):
+        shards.inspect_shard(path)
