@@ -134,8 +134,8 @@ def tokens_to_mismatch(
         ShapeMismatch: if they differ in shape.
         InvalidParameter: if β or τ is out of its range.
 
-    Cost: O(V log V) for each context. Accuracy: h is off by 1e-12 at most; what is below counts as
-        0.
+    Cost: O(V log V) for each context. Accuracy: h is off by 1e-12 at most, and 1 − h by as much of
+        itself; h below 1e-12 counts as 0.
     Reference: docs/theory.md, "Known noise" and "Threshold races".
 
     >>> import numpy as np
@@ -151,10 +151,11 @@ def tokens_to_mismatch(
         )
     miss = check_real(missed, name="missed", low=0.0, high=1.0, open_low=True)
     nats = check_real(tolerance, name="tolerance", low=0.0, high=_MOST_TOLERANCE)
-    off = 1.0 - float(np.mean(race_match(tested, drawn, c=math.exp(nats))))
-    if off <= _SAME:
+    same = float(np.mean(race_match(tested, drawn, c=math.exp(nats))))
+    if 1.0 - same <= _SAME:
         return math.inf
-    return float(math.ceil(math.log(miss) / math.log1p(-off))) if off < 1.0 else 1.0
+    # a small 1 − h is accurate where h is rounded to 1
+    return float(math.ceil(math.log(miss) / math.log(same))) if same > 0.0 else 1.0
 
 
 def detectable(mass: NDArray[Any], samples: int, *, false_alarm: float, missed: float) -> float:

@@ -224,6 +224,8 @@ def test_tokens_to_a_mismatch_by_hand() -> None:
     """
     certain, other = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     assert tokens_to_mismatch(target=certain, served=other, tolerance=700.0) == 1.0
+    tiny = np.array([1.0, 1e-20])  # 1 − h = 2e-20, and 4e-40 < 1e-30 < 2e-20
+    assert tokens_to_mismatch(target=tiny, served=tiny[::-1], missed=1e-30) == 2.0
     half = np.array([0.5, 0.5])
     assert tokens_to_mismatch(target=certain, served=half) == math.ceil(math.log2(1000))
     q, margin = np.array([0.2, 0.5, 0.3]), 0.18
