@@ -40,8 +40,8 @@ MOST_TOKENS = 10**6
 _MOST_ENTRIES = 1 << 24
 _MANY = 1e4  # Γ(a + 1)/Γ(a + 1 − s) is a power from here on, to |s|⁵ a⁻⁴
 _MOST_NODES = 100_000
-_NEGLIGIBLE = 1e-15
-_DOUBT = 32.0  # minus the logarithm of what an inversion errs by
+_ERROR = 1e-9  # of an inversion, as a part of the chance that is looked for
+_QUIET = 8  # likely and rare tokens may cancel at a node, and do not at so many in a row
 
 
 def __dir__() -> list[str]:
@@ -271,7 +271,8 @@ def tokens_to_flag(
 
     Cost: some twenty inversions of a characteristic function, each of O(V) at a hundred points; 20
         s at V = 128,256.
-    Accuracy: both chances to 1e-8, so that T is off by one at most where they touch.
+    Accuracy: both chances, and what they lack to 1, to 1e-8 of themselves and 1e-15, so that T is
+        off by one at most where they touch.
     Reference: docs/theory.md, "Two keys".
 
     >>> pair = {"draft": [0.75, 0.125, 0.125], "target": [0.25, 0.375, 0.375]}
@@ -286,7 +287,9 @@ def tokens_to_flag(
     ]
     parts = _Parts.of(scheme, p, q)
     numbers = range(LEAST_TOKENS, MOST_TOKENS + 1)
-    first = bisect.bisect_left(numbers, chances[0], key=lambda one: parts.power(one, chances[1]))
+    first = bisect.bisect_left(
+        numbers, chances[0], key=lambda one: parts.power(one, chances[1], chances[0])
+    )
     return float(numbers[first]) if first < len(numbers) else math.inf
 
 
@@ -340,42 +343,65 @@ class _Parts:
             mean = (self.won * first * any_other + self.lost * loser * second).sum(axis=-1)
         return complex(np.log(mean.mean()))
 
-    def power(self, tokens: int, level: float) -> float:
-        """Return how often a marked text is flagged, where a text without key is at a level."""
+    def power(self, tokens: int, level: float, near: float) -> float:
+        """Return how often a marked text is flagged, exact near a chance, by a test of a level."""
         most = max(self.weights)
         scored = np.array([1.0, 0.0] if self.scheme.keyed_coin else self.weights)
         # above the larger of the two gammas, below one of twice as many tokens
         threshold = scipy.optimize.brentq(
             lambda at: (
-                _tail(lambda s: complex(-np.log(1.0 - s * scored).sum()), tokens, at, 1.0 / most)
+                _tail(
+                    lambda s: complex(-np.log(1.0 - s * scored).sum()),
+                    tokens,
+                    at,
+                    limit=1.0 / most,
+                    near=level,
+                )
                 - level
             ),
             0.99 * most * float(scipy.special.gammainccinv(tokens, level)),
             float(scipy.special.gammainccinv(2 * tokens, level)),
         )
-        return _tail(self.growth, tokens, threshold, 1.0 / most)
+        return _tail(self.growth, tokens, threshold, limit=1.0 / most, near=near)
 
 
 def _tail(
-    growth: Callable[[complex], complex], tokens: int, threshold: float, limit: float
+    growth: Callable[[complex], complex],
+    tokens: int,
+    threshold: float,
+    *,
+    limit: float,
+    near: float,
 ) -> float:
     """Return the chance that the sum of so many scores exceeds a threshold.
 
     The integral of e^{T·growth(s) − s·threshold}/s along Re s = θ, one less left of the pole at 0,
-    by the trapezoid rule: it errs by copies of the tail 2π/step apart, of e^−32 on one side.
+    by the trapezoid rule: it errs by copies of the tail 2π/step apart, together by 1e-8 of `near`,
+    the chance that the result is compared with, or of what that lacks to 1.
     """
+
+    def exponent(s: complex) -> complex:
+        return tokens * growth(s) - s * threshold
+
     least = 0.5 * limit / math.sqrt(tokens)
     saddle = scipy.optimize.minimize_scalar(
-        lambda s: tokens * growth(s).real - s * threshold, bounds=(-limit, limit), method="bounded"
+        lambda s: exponent(s).real, bounds=(-limit, limit), method="bounded"
     ).x
     tilt = float(saddle) if abs(saddle) > least else least
-    step = 2.0 * math.pi * abs(tilt) / _DOUBT
-    total = 0.0
+    error = _ERROR * min(near, 1.0 - near)
+    # copies on one side are small by the step alone; θ lifts the others, which Chernoff bounds
+    beyond = min(2.0 * tilt, 0.5 * (tilt + limit))
+    doubt = -math.log(error)
+    step = (2.0 * math.pi * abs(tilt)) / max(
+        doubt, (doubt + exponent(beyond).real) / (beyond / tilt - 1.0)
+    )
+    total, quiet = 0.0, 0
     for place in range(_MOST_NODES):
         s = complex(tilt, step * place)
-        term = complex(np.exp(tokens * growth(s) - s * threshold)) / s
+        term = complex(np.exp(exponent(s))) / s
         total += term.real * (0.5 if place == 0 else 1.0)
-        if abs(term) < _NEGLIGIBLE:
+        quiet = quiet + 1 if abs(term) < 0.01 * error else 0
+        if quiet == _QUIET:
             break
     return step / math.pi * total + (tilt < 0)
 

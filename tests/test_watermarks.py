@@ -236,11 +236,60 @@ def test_the_winners_score_by_quadrature(mass: float) -> None:
 # --- how many tokens
 
 
-@pytest.mark.parametrize("tokens", [8, 40, 3000])
-@pytest.mark.parametrize("part", [0.7, 1.0, 1.6])
-def test_tails_are_those_of_gamma_laws(tokens: int, part: float) -> None:
-    found = _tail(lambda s: complex(-np.log(1 - s)), tokens, part * tokens, 1.0)
-    assert found == pytest.approx(scipy.special.gammaincc(tokens, part * tokens), abs=1e-10)
+@pytest.mark.parametrize("tokens", [8, 10, 100, 1000])
+@pytest.mark.parametrize("chance", [1e-12, 1e-9, 1e-6, 1e-2, 0.5, 0.95, 1 - 1e-6])
+def test_tails_are_those_of_gamma_laws(tokens: int, chance: float) -> None:
+    """To 1e-8 of the chance, or of what it lacks to 1: of one gamma law, and of two equal ones."""
+    for law, part in ((tokens, 1.0), (2 * tokens, 0.5)):
+        threshold = (
+            scipy.special.gammainccinv(law, chance)
+            if chance < 0.5
+            else scipy.special.gammaincinv(law, 1 - chance)
+        )
+        found = _tail(
+            lambda s, part=part: complex(-np.log(1 - part * s) / part),
+            tokens,
+            part * threshold,
+            limit=1 / part,
+            near=chance,
+        )
+        assert found == pytest.approx(chance, rel=0, abs=1e-8 * min(chance, 1 - chance) + 1e-15)
+
+
+def test_tails_of_a_million_tokens() -> None:
+    """P(T, x) = e^{−x} xᵀ/T! (1 + x/(T + 1) + …) in 40 digits; SciPy's is off by 7e-6 here."""
+    tokens, threshold = 10**6, 995_253.75
+    with mpmath.workdps(40):
+        x = mpmath.mpf(threshold)
+        term = total = mpmath.exp(tokens * mpmath.log(x) - x - mpmath.loggamma(tokens + 1))
+        for more in range(1, 20_000):
+            term *= x / (tokens + more)
+            total += term
+    assert term < 1e-20 * total < 1e-26
+    found = _tail(lambda s: complex(-np.log(1 - s)), tokens, threshold, limit=1.0, near=1 - 1e-6)
+    assert 1 - found == pytest.approx(float(total), rel=1e-8, abs=0)
+
+
+def test_tails_of_laws_whose_transform_nearly_vanishes() -> None:
+    """A token of .7 scores little and 1000 rare ones score much:
+    their terms cancel at a node before others that count. Another line has all of its nodes.
+    """
+    tokens, masses = 8, np.array([0.7, 0.3])
+    law = masses / [1, 1000]
+    threshold = 0.6 * tokens * (1 + float(masses @ _gain(law)))
+    found = _tail(
+        lambda s: complex(np.log(masses @ _winner_mean(law, s))),
+        tokens,
+        threshold,
+        limit=1.0,
+        near=0.5,
+    )
+    step = 0.002
+    line = (0.05 + 1j * step * np.arange(20_000))[:, None]
+    gamma = scipy.special.loggamma
+    means = np.exp(gamma(1 - line) + gamma(1 / law + 1) - gamma(1 / law + 1 - line)) @ masses
+    terms = (means**tokens * np.exp(-line[:, 0] * threshold) / line[:, 0]).real
+    assert found == pytest.approx(step / math.pi * (terms.sum() - terms[0] / 2), abs=1e-8)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES[:3] + SCHEMES[4:7], ids=str)
@@ -255,18 +304,31 @@ def test_the_power_is_that_of_many_texts(scheme: DualKey) -> None:
     threshold = np.quantile(others, 1 - level)
     parts = _Parts.of(scheme, P, Q)
     error = 5 * 0.5 / math.sqrt(len(texts))
-    assert _tail(parts.growth, tokens, threshold, 1 / max(parts.weights)) == pytest.approx(
-        (texts > threshold).mean(), abs=error
-    )
+    limit = 1 / max(parts.weights)
+    found = _tail(parts.growth, tokens, threshold, limit=limit, near=0.5)
+    assert found == pytest.approx((texts > threshold).mean(), abs=error)
     # a threshold that is off by 5 standard errors of its level moves the power by more than these
-    assert parts.power(tokens, level) == pytest.approx((texts > threshold).mean(), abs=4 * error)
+    assert parts.power(tokens, level, 0.5) == pytest.approx(
+        (texts > threshold).mean(), abs=4 * error
+    )
+
+
+def test_the_power_at_a_tiny_level_is_that_of_many_texts() -> None:
+    """Sure of each token with 1/100, key A alone: its winner scores the largest of 100 clocks. A
+    threshold that belongs to 1.09 times the level has a power of .627.
+    """
+    uniform, runs, level = np.full(100, 0.01), 200_000, 1e-12
+    largest = -np.log(-np.expm1(np.log(np.random.default_rng(4).random((runs, 10))) / 100))
+    texts = largest.sum(axis=1) > scipy.special.gammainccinv(10, level)
+    found = _Parts.of(DualKey(True, 0.0), uniform, uniform).power(10, level, 0.5)
+    assert found == pytest.approx(texts.mean(), abs=5 * 0.5 / math.sqrt(runs))
 
 
 def test_tokens_to_flag_is_the_first_number_that_suffices() -> None:
     for scheme in (DualKey(), DualKey(keyed_coin=True)):
         found = tokens_to_flag(scheme, **PAIR, power=0.9, level=1e-3)
         parts = _Parts.of(scheme, P, Q)
-        assert parts.power(int(found), 1e-3) >= 0.9 > parts.power(int(found) - 1, 1e-3)
+        assert parts.power(int(found), 1e-3, 0.9) >= 0.9 > parts.power(int(found) - 1, 1e-3, 0.9)
         few, _ = otm.lossy.tokens_to_detect(
             **dict(zip(("target", "output"), evidence_laws(scheme, **PAIR), strict=True)),
             power=0.9,
@@ -297,7 +359,7 @@ def test_the_gamma_law_that_has_two_moments_right_is_too_short_in_its_tail() -> 
     spread = (1 - weight) ** 2 + weight**2
     for level, factor in ((1e-2, 1.019), (1e-6, 1.183)):
         threshold = spread * scipy.special.gammainccinv(tokens / spread, level)
-        found = _tail(two_gammas, tokens, threshold, 1 / (1 - weight))
+        found = _tail(two_gammas, tokens, threshold, limit=1 / (1 - weight), near=level)
         assert found / level == pytest.approx(factor, abs=5e-4)
 
 

@@ -90,7 +90,8 @@ SAID: dict[str, dict[str, list[str]]] = {
     "otm.watermarks._MOST_ENTRIES": {"2²⁴": ["otm/watermarks.py: beyond {} classes"]},
     "otm.watermarks.LEAST_TOKENS": {"8": ["otm/watermarks.py: The least T ≥ {}, by bisection"]},
     "otm.watermarks.MOST_TOKENS": {"a million": ["otm/watermarks.py: infinite beyond {}"]},
-    "otm.watermarks._DOUBT": {"32": ["docs/theory.md: 2π|θ|/{}, and at the saddle"]},
+    "otm.watermarks._ERROR": {"1e-9": ["docs/theory.md: and ε a part {} of the chance"]},
+    "otm.watermarks._QUIET": {"8": ["docs/theory.md: The sum ends after {} nodes in a row"]},
     "otm.transport.lp.MAX_VARIABLES": {
         "four million": [
             "otm/transport/lp.py: beyond {} variables",
