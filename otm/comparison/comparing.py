@@ -44,9 +44,10 @@ def compare(
 
     Args:
         draft, target: probabilities `(V,)`.
-        verifiers: which ones; None takes every verifier with default parameters, leaves out
-            unsupported pairs, beyond 4,096 draft sequences also those that solve a linear program,
-            whose value is the optimum, and beyond 16,384 tokens all that need more than a sort.
+        verifiers: which ones; None takes every verifier with default parameters, leaves out those
+            to which token numbers are places on a line, unsupported pairs, beyond 4,096 draft
+            sequences also those that solve a linear program, whose value is the optimum, and beyond
+            16,384 tokens all that need more than a sort.
         laws: draft law classes; None takes every law that draws from one distribution,
             `otm.drafts.SINGLE_DRAFTER_LAWS`.
         k: numbers of drafts; c of a threshold race, its mean number of draws.
@@ -101,6 +102,12 @@ def compare(
         purpose="otm.compare"
     )
     rows, skipped = [], set()
+    if verifiers is None and (placed := [one for one in chosen_verifiers if not one.equivariant]):
+        chosen_verifiers = [one for one in chosen_verifiers if one.equivariant]
+        skipped.add(
+            "left out, since token numbers need not be places: "
+            f"{', '.join(map(str, placed))}; verifiers= takes them"
+        )
     alike = dict[str, None]()
     slow: dict[type[Law], dict[str, None]] = {}  # names, in the order of the verifiers
     large = verifiers is None and problem.num_tokens > _MOST_TOKENS_BY_DEFAULT
