@@ -198,7 +198,7 @@ def test_by_default_every_verifier_appears_and_no_row_twice() -> None:
     assert otm.WithoutReplacement(1) not in laws and otm.TopK(1) in laws
     assert all(row.exact <= row.optimum + 1e-9 for row in table.rows if row.verifier.lossless)
     alike, placed, unfit = table.left_out
-    assert "places: LANTERN, action distance; verifiers= takes them" in placed
+    assert "places: LANTERN (delta = 0.1), action distance (distance = 9); verifiers=" in placed
     assert alike.endswith("i.i.d. there: without replacement, greedy, threshold race")
     assert "do not fit" in unfit
     for shown in (table, dataclasses.replace(table, full=True)):
