@@ -90,8 +90,8 @@ def message(data: dict[str, Any]) -> str:
     overlap = min(tables[-1]["overlap"] for tables in data["kinds"].values())
     kinds, best, own = map(_listed, (data["kinds"], *zip(*more, strict=True)))
     return (
-        f"Tokens per call that shared noise wins over the likeliest tree on {kinds}: {best} at "
-        f"overlap {overlap:.2f} or more, {own} with the target's own draft"
+        f"With a good draft (overlap {overlap:.2f} or more) shared noise wins {best} tokens a call "
+        f"over the likeliest tree on {kinds}; with the small one {own}"
     )
 
 
