@@ -152,7 +152,7 @@ def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
                     raise _damaged(path, "its content is not what was written")
             # shards of earlier versions carry no digest, and damage can take one away
             elif shard.read(columns=["prompt"])["prompt"].null_count:
-                raise _damaged(path, "rows lack their prompt")
+                raise _damaged(path, "prompts must be integers ≥ 0, and some rows have none")
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"it cannot be read: {error}") from error
     return set(names), metadata

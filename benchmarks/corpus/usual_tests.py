@@ -265,7 +265,7 @@ def _sample_blocks(
     for row, count in drafts.items():
         p = np.stack([models.draft.next(row[:i]) for i in range(gamma)])
         q = np.stack([models.target.next(row[:i]) for i in range(gamma + 1)])
-        for uniforms in rng.random((count, candidate.count(gamma, p.shape[1]))):
+        for uniforms in rng.random((count, candidate.num_uniforms(gamma, p.shape[1]))):
             tokens = tuple(
                 int(token) for token in candidate.verify(p, q, np.asarray(row), uniforms)[0]
             )
