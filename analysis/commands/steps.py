@@ -65,7 +65,7 @@ def steps(
         list[int] | None,
         typer.Option(
             min=1,
-            help="With --nodes: numbers of independent sequences, ascending from 1, repeatable.",
+            help="With --nodes: numbers of independent sequences, 1 besides, repeatable.",
         ),
     ] = None,
     drafts: Annotated[

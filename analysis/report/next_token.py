@@ -118,8 +118,10 @@ def _mean_row(rows: Sequence[otm.comparison.ComparisonRow]) -> otm.comparison.Co
 
 
 def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
-    """Return the default verifiers that apply at some k without enumerating draft sequences."""
-    made = [make() for make in otm.verifiers.VERIFIERS if not make.is_plan]
+    """Return the default verifiers that apply at some k without enumerating draft sequences, and
+    to which the numbers of tokens mean nothing, as in text.
+    """
+    made = [make() for make in otm.verifiers.VERIFIERS if make.equivariant and not make.is_plan]
     return [
         v
         for v in made

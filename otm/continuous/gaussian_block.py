@@ -100,7 +100,7 @@ class GaussianBlock:
 
         Raises:
             ShapeMismatch: unless the shapes are these. InvalidParameter: if a scale is not
-                positive.
+                positive, a draft not finite, or means are more than 1e100 deviations apart.
 
         Cost: O(γ n) a chain. Accuracy: of the output's law, that of Φ, 1e-15 in total variation.
 

@@ -76,7 +76,7 @@ class GaussianRule(abc.ABC):
 
         Raises:
             ShapeMismatch: unless the shapes are these. InvalidParameter: if a scale is not
-                positive.
+                positive, a draft not finite, or means are more than 1e100 deviations apart.
 
         Cost: O(k n) a row, and one proposal on average after rejections. Accuracy: of the
             output's law, that of Φ and of the scores, 1e-12 in total variation.
@@ -163,13 +163,13 @@ def direction(start: Floats, end: Floats, deviation: Floats) -> tuple[Floats, Fl
     with quiet():
         along = (end - start) / deviation
         shift = np.sqrt((along**2).sum(axis=-1))
+        # equal means: any direction
+        along = np.where(shift[..., None] > 0, along / shift[..., None], np.eye(along.shape[-1])[0])
     if not (shift <= MOST_SHIFT).all():
         raise InvalidParameter(
             f"The means of a step must lie within {MOST_SHIFT:g} standard deviations of each "
             f"other; they are {shift.max():g} apart. Check means and scale."
         )
-    with quiet():  # equal means: any direction
-        along = np.where(shift[..., None] > 0, along / shift[..., None], np.eye(along.shape[-1])[0])
     return along, shift
 
 

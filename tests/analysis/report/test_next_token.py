@@ -46,3 +46,10 @@ def test_after_several_prompts_rows_are_means() -> None:
         whole, *each = ((row.high - row.low) / 2 for row in sampled)
         assert whole == pytest.approx(math.hypot(*each) / 2, abs=1e-12)
         assert (mean.distortion is None) == (one.distortion is None)
+
+
+def test_rules_on_numbered_tokens_are_not_shown_of_text() -> None:
+    found = NextToken("a", np.array([0.5, 0.5]), np.array([0.75, 0.25]), ())
+    table = compare_next([found], k=[1], samples=0, rng=np.random.default_rng(0)).table
+    shown = {type(row.verifier) for row in table.rows}
+    assert otm.Grouped in shown and not {otm.Lantern, otm.ActionDistance} & shown
