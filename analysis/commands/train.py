@@ -60,11 +60,14 @@ def train(
     if target is not None:
         from ..train.distillation import Distillation
         from ..train.draft_training import distil, distillation_from_json
+        from ..train.openings import with_openings
 
         plan = Distillation() if recipe is None else distillation_from_json(recipe)
         choose_device(device)
-        load_tokenizer(target)  # before all texts are read
+        tokenizer = load_tokenizer(target)  # before all texts are read
         corpus = _corpus(text, constraints)
+        if not text:
+            corpus = with_openings(corpus, tokenizer)
         record = distil(target, corpus, plan, out=out, work=work, device=device, threads=threads)
         for kind, curves in record["acceptance"].items():
             for name in ("optimum", "K-SEQ"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ DISTILLED = "distilled.json"
 VOCABULARY = "vocabulary"
 LENS = "lens.weight"
 WEIGHTS = "model.safetensors"
+_SCALE = ".scale"
 
 
 class LikelyHead(torch.nn.Module):
@@ -48,6 +50,26 @@ def is_distilled(folder: Path) -> bool:
     return (folder / DISTILLED).is_file()
 
 
+def packed_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return weights as a draft's file holds them: matrices in 8 bits with a scale for each row."""
+    packed = {name: value.detach().float().contiguous() for name, value in weights.items()}
+    for name, value in list(packed.items()):
+        if value.ndim == 2:
+            scale = value.abs().amax(dim=1, keepdim=True).clamp_min(1e-12) / 127
+            packed |= {name: (value / scale).round().to(torch.int8), name + _SCALE: scale}
+    return packed
+
+
+def stored_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the weights and the vocabulary that a draft's file holds, by name."""
+    stored = load_file(folder / WEIGHTS)
+    scales = {name: stored.pop(name) for name in list(stored) if name.endswith(_SCALE)}
+    return stored | {
+        name.removesuffix(_SCALE): stored[name.removesuffix(_SCALE)] * scale
+        for name, scale in scales.items()
+    }
+
+
 def load_distilled(folder: Path, target: Any) -> Any:
     """Return a distilled draft over the embeddings of its target, which is not copied.
 
@@ -63,7 +85,7 @@ def load_distilled(folder: Path, target: Any) -> Any:
             f"{(config.vocab_size, config.hidden_size)}; the target's have shape "
             f"{tuple(embeddings.shape)}. Give the target that the draft was distilled for."
         )
-    stored = load_file(folder / WEIGHTS)
+    stored = stored_weights(folder)
     vocabulary = stored.pop(VOCABULARY).long()
     lens = stored.pop(LENS).to(embeddings.dtype)
     with torch.device("meta"):

@@ -38,11 +38,12 @@ _BUILD_TOOLS = ("hatchling",)
 
 @dataclass(frozen=True)
 class Document:
-    """A file's text, the package that it came from, and its side of the split."""
+    """A file's text, the package that it came from, its side of the split, and its kind."""
 
     source: str
     text: str
     held_out: bool
+    kind: str = "text"
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,10 @@ class Corpus:
     documents: tuple[Document, ...]
     provenance: dict[str, object]
 
-    def texts(self, *, held_out: bool) -> list[str]:
-        """Return the texts of one side of the split, in order."""
-        return [document.text for document in self.documents if document.held_out == held_out]
+    def texts(self, *, held_out: bool, kind: str = "text") -> list[str]:
+        """Return the texts of one side of the split and of one kind, in order."""
+        wanted = (kind, held_out)
+        return [own.text for own in self.documents if (own.kind, own.held_out) == wanted]
 
     @property
     def digest(self) -> str:
@@ -120,7 +122,7 @@ def from_installed_packages(constraints: Path) -> Corpus:
         texts = [text for text in _docstrings(path) if _is_new(text, seen)]
         if texts:
             label = f"{source}:{path.name}:{len(documents)}"
-            side = _held_out(f"{source}/{path.parent.name}/{path.name}")
+            side = held_out(f"{source}/{path.parent.name}/{path.name}")
             documents.append(Document(source=label, text="\n\n".join(texts), held_out=side))
     provenance: dict[str, object] = {
         "kind": "docstrings of installed packages",
@@ -152,7 +154,7 @@ def from_text_files(paths: Iterable[Path]) -> Corpus:
         names.append(path.name)
         for number, block in enumerate(_blocks(text)):
             documents.append(
-                Document(source=f"{path.name}:{number}", text=block, held_out=_held_out(block))
+                Document(source=f"{path.name}:{number}", text=block, held_out=held_out(block))
             )
     if not any(d.held_out for d in documents) or all(d.held_out for d in documents):
         # A text too short for the 2 % split still trains: every 20th block is held out instead.
@@ -224,7 +226,8 @@ def _is_new(text: str, seen: set[bytes]) -> bool:
     return True
 
 
-def _held_out(key: str) -> bool:
+def held_out(key: str) -> bool:
+    """Return whether what goes by a key is held out: two in a hundred, by its hash."""
     digest = hashlib.sha1(key.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
     return digest[0] * 256 + digest[1] < HELD_OUT_PERCENT * 65536 // 100
 

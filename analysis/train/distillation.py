@@ -1,11 +1,11 @@
 """Distil a small draft from a large target: some of its layers, a head on its likely tokens.
 
 The draft keeps the target's embeddings, which it does not train, and scores only the tokens S to
-which the target gives most of its mass on the training text (as FR-Spec does), so that its
-acceptance is at most Q(S) and a draft pass reads a tenth of a target pass's weights. The target
-runs once over every window of text; its last hidden states and the logarithm of its normaliser are
-kept (2 bytes a number), from which every later step has the exact target law q on S for the price
-of the draft's own head.
+which the target gives most of its mass along what it writes (as FR-Spec does), so that its
+acceptance is at most Q(S) and a draft pass reads a tenth of a target pass's weights. It is trained
+where it will be used: along the target's own samples after prompts. They are drawn once; the
+target's last hidden states and the logarithm of its normaliser are kept (2 bytes a number), from
+which every later step has the exact target law q on S for the price of the draft's own head.
 
 The work folder holds one file a shard of windows and a checkpoint; each appears whole, so that a
 run killed at any point goes on.
@@ -14,8 +14,9 @@ run killed at any point goes on.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,15 @@ from otm._progress import counted
 
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically, write_json
-from ..models.distilled import DISTILLED, VOCABULARY, WEIGHTS
+from ..models.distilled import DISTILLED, VOCABULARY, WEIGHTS, packed_weights, stored_weights
 from .corpus import Corpus
 from .resumable import Learner, Training
-from .training import encode
 
-_WINDOWS = {"text": 32, "sampled": 128, "held_text": 32, "held_sampled": 128}
-"""Windows of a shard by kind; those that are sampled advance together, the more the cheaper."""
+_WINDOWS = 128
+"""Windows of a shard, which advance together: the more the cheaper."""
+
+TRAIN = "train"
+"""The shards that are trained on; those of "held_" and a kind of prompts are measured on."""
 
 _HEAD_ROWS = 512
 """Positions scored at a time, so that a block of logits stays in the cache."""
@@ -49,59 +52,109 @@ _EVERY = 16
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
-    """Everything that determines a distilled draft besides target and text.
+    """Everything that determines a distilled draft besides target and prompts.
 
     The learning rate is constant but for a warm-up at the start and a fall to 0 over the last
     steps. What a run did before the fall is the beginning of a longer run, and is kept.
 
     Attributes:
         layers: the target's layers that the draft starts from, by number; the shape of the draft.
+        start: folder of a distilled draft with as many layers whose weights are gone on with; None
+            begins with the target's layers.
         head: |S|, the tokens that the draft can propose.
-        context: tokens in a window.
-        text_windows, sampled_windows: windows of training text, and of the target's own samples
-            continuing text.
-        held_windows: windows of held-out text, and as many of samples continuing it, on which
-            nothing is trained.
+        context: tokens in a window, the prompt included.
+        windows: windows of training samples, as many for each kind of prompts.
+        temperatures: what they are drawn at in turn; held-out ones are at 1, as all laws are.
+        held_windows: windows for each kind of held-out prompts, on which nothing is trained.
         batch: windows in a step.
         learning_rate, seed: of AdamW.
-        text_steps: steps on text alone; later ones take text or the target's samples with the same
-            probability.
+        warm_up: steps over which the learning rate rises.
         steps: steps in all. Alone of all fields it may differ where a run goes on.
         fall: the last steps, over which the learning rate falls and the loss is −log Σ min(p, q).
             It is D(q‖p) before.
     """
 
     layers: tuple[int, ...] = (0, 1)
+    start: str | None = None
     head: int = 8192
     context: int = 256
-    text_windows: int = 3_904
-    sampled_windows: int = 1_024
+    windows: int = 4_096
+    temperatures: tuple[float, ...] = (1.0, 0.6)
     held_windows: int = 64
     batch: int = 4
     learning_rate: float = 8e-4
-    text_steps: int = 2_000
+    warm_up: int = 100
     steps: int = 6_000
     fall: int = 1_500
     seed: int = 20261122
 
 
-def windows(tokens: NDArray[np.int32], recipe: Distillation, number: int) -> NDArray[np.int32]:
-    """Return `number` windows `(number, context)` of a token stream, in a seeded random order."""
-    most = len(tokens) // recipe.context
-    if most < 1:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prompts:
+    """What the target goes on writing after, in tokens.
+
+    Attributes:
+        train: one prompt a window of training.
+        held: prompts on which nothing is trained, by kind.
+    """
+
+    train: list[NDArray[np.int32]]
+    held: Mapping[str, list[NDArray[np.int32]]]
+
+
+def choose_prompts(tokenizer: Any, corpus: Corpus, recipe: Distillation) -> Prompts:
+    """Return prompts from the documents of a corpus, as many for each kind, in a seeded order.
+
+    A prompt is the first quarter of a window: a document of several windows gives several, a
+    shorter one is a prompt as it is. Where there are too few they return, and are gone on with in
+    other ways.
+    """
+    kinds = sorted({document.kind for document in corpus.documents})
+    found = {
+        (kind, side): _prompts(tokenizer, corpus, recipe, kind=kind, held_out=side)
+        for kind in kinds
+        for side in (False, True)
+    }
+    each = itertools.cycle(itertools.cycle(found[kind, False]) for kind in kinds)
+    return Prompts(
+        train=[next(prompts) for prompts in itertools.islice(each, recipe.windows)],
+        held={kind: found[kind, True] for kind in kinds},
+    )
+
+
+def _prompts(
+    tokenizer: Any, corpus: Corpus, recipe: Distillation, *, kind: str, held_out: bool
+) -> list[NDArray[np.int32]]:
+    most = recipe.held_windows if held_out else recipe.windows
+    texts = corpus.texts(held_out=held_out, kind=kind)
+    order, found = np.random.default_rng(recipe.seed).permutation(len(texts)), []
+    for number in order:
+        ids = np.asarray(tokenizer(texts[number], add_special_tokens=False)["input_ids"], np.int32)
+        starts = range(0, max(1, len(ids) - recipe.context // 4), recipe.context)
+        found += [ids[start : start + recipe.context // 4] for start in starts if len(ids)]
+        if len(found) >= most:
+            return found[:most]
+    if not found:
+        side = "held out" if held_out else "trained on"
         raise AnalysisError(
-            f"Distillation needs a window of {recipe.context} tokens; the text has {len(tokens)}. "
+            f"Distillation needs prompts of each kind on both sides; of {kind} none is {side}. "
             "Give more text."
         )
-    order = np.random.default_rng(recipe.seed).permutation(most)[:number]
-    return np.stack([tokens[i * recipe.context : (i + 1) * recipe.context] for i in order])
+    return found * (most // len(found)) + found[: most % len(found)]
 
 
 @torch.inference_mode()
 def sampled_features(
-    target: Any, prompts: NDArray[np.int32], context: int, seed: int
+    target: Any,
+    prompts: Sequence[NDArray[np.int32]],
+    context: int,
+    seed: int,
+    temperatures: Sequence[float] = (1.0,),
 ) -> dict[str, torch.Tensor]:
     """Return the target's features along its own continuations of prompts, `(rows, context)`.
+
+    Features are tokens, last hidden states in bfloat16 and log-normalisers in float32, at
+    temperature 1 whatever temperature a row is drawn at; those are dealt out in turn.
 
     All rows advance together, a token a step. The query heads that share a key are rows of one
     small product with it, so that no key is copied; a library's own cache copies every key three
@@ -110,17 +163,19 @@ def sampled_features(
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
     model, config = target.model, target.config
-    rows, given = prompts.shape
+    rows, given = len(prompts), torch.tensor([len(prompt) for prompt in prompts])
     heads, shared = config.num_attention_heads, config.num_key_value_heads
     width = model.layers[0].self_attn.head_dim
     weight = target.get_output_embeddings().weight
     place = weight.device
     generator = torch.Generator(device=place).manual_seed(seed)
+    heat = torch.tensor(temperatures, device=place)[torch.arange(rows) % len(temperatures), None]
     cache = torch.empty(
         (2, len(model.layers), rows, shared, context, width), dtype=weight.dtype, device=place
     )
-    tokens = torch.empty((rows, context), dtype=torch.int64, device=place)
-    tokens[:, :given] = torch.from_numpy(prompts.astype(np.int64)).to(place)
+    tokens = torch.zeros((rows, context), dtype=torch.int64, device=place)
+    for row, prompt in zip(tokens, prompts, strict=True):
+        row[: len(prompt)] = torch.from_numpy(prompt.astype(np.int64)).to(place)
     hidden = torch.empty((rows, context, config.hidden_size), dtype=torch.bfloat16, device=place)
     normaliser = torch.empty((rows, context), device=place)
     for at in range(context):
@@ -146,42 +201,14 @@ def sampled_features(
         state = model.norm(state)
         logits = torch.nn.functional.linear(state, weight).float()
         hidden[:, at], normaliser[:, at] = state, torch.logsumexp(logits, dim=-1)
-        if given <= at + 1 < context:
-            heights = torch.softmax(logits, dim=-1, dtype=torch.float64).cumsum(dim=-1)
-            drawn = (
-                torch.rand((rows, 1), dtype=torch.float64, generator=generator, device=place)
-                * heights[:, -1:]
-            )
-            tokens[:, at + 1] = torch.searchsorted(heights, drawn, right=True)[:, 0].clamp_max(
-                logits.shape[-1] - 1
-            )
-    return _kept(tokens, hidden, normaliser)
-
-
-@torch.inference_mode()
-def features(target: Any, rows: NDArray[np.int32]) -> dict[str, torch.Tensor]:
-    """Return tokens, last hidden states and log-normalisers of the target along windows.
-
-    Hidden states are bfloat16, normalisers float32.
-    """
-    weight = target.get_output_embeddings().weight
-    tokens = torch.from_numpy(rows.astype(np.int64)).to(weight.device)
-    hidden = target.model(tokens, use_cache=False).last_hidden_state
-    parts = [
-        torch.logsumexp((part @ weight.T).float(), dim=-1)
-        for part in hidden.flatten(0, 1).split(_HEAD_ROWS)
-    ]
-    return _kept(tokens, hidden, torch.cat(parts).view(tokens.shape))
-
-
-def _kept(
-    tokens: torch.Tensor, hidden: torch.Tensor, normaliser: torch.Tensor
-) -> dict[str, torch.Tensor]:
-    found = {
-        "tokens": tokens.int(),
-        "hidden": hidden.bfloat16(),
-        "log_normaliser": normaliser.float(),
-    }
+        if at + 1 == context or not bool((own := at + 1 >= given).any()):
+            continue
+        # float32 moves a token's probability by some 1e-7, nothing to a draft's training
+        heights = logits.sub_(normaliser[:, at, None]).div_(heat).exp_().cumsum(dim=-1)
+        drawn = torch.rand((rows, 1), generator=generator, device=place) * heights[:, -1:]
+        chosen = torch.searchsorted(heights, drawn, right=True)[:, 0]
+        tokens[own, at + 1] = chosen.clamp_max(logits.shape[-1] - 1)[own]
+    found = {"tokens": tokens.int(), "hidden": hidden, "log_normaliser": normaliser}
     return {name: value.cpu().contiguous() for name, value in found.items()}
 
 
@@ -213,6 +240,10 @@ class DraftModule(torch.nn.Module):
         width = target.config.hidden_size
         self.lens = torch.nn.Linear(width, width, bias=False)
         torch.nn.init.eye_(self.lens.weight)
+        if recipe.start is not None:
+            own = stored_weights(Path(recipe.start))
+            for name, value in self.trained().items():
+                value.data.copy_(own[name.removeprefix("body.")])
         self.head: torch.Tensor
         self.register_buffer(
             "head", target.get_output_embeddings().weight[vocabulary].detach().float().clone()
@@ -292,62 +323,32 @@ def score(
 
 
 def learning_rate(recipe: Distillation, step: int) -> float:
-    """Warm up over the first hundredth of the steps on text, stay, and fall linearly to 0."""
-    rising = (step + 1) / max(1, recipe.text_steps // 20)
+    """Warm up, stay, and fall linearly to 0."""
+    rising = (step + 1) / max(1, recipe.warm_up)
     return recipe.learning_rate * min(1.0, rising, (recipe.steps - step) / max(1, recipe.fall))
-
-
-def shard_paths(work: Path, recipe: Distillation) -> dict[str, list[Path]]:
-    """Return a recipe's files of features by kind: text, sampled, held_text, held_sampled."""
-    numbers = {
-        "text": recipe.text_windows,
-        "sampled": recipe.sampled_windows,
-        "held_text": recipe.held_windows,
-        "held_sampled": recipe.held_windows,
-    }
-    return {
-        kind: [
-            work / f"{kind}-{number:05d}.safetensors"
-            for number in range(-(-windows // _WINDOWS[kind]))
-        ]
-        for kind, windows in numbers.items()
-    }
 
 
 def prepare(
     target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, work: Path
 ) -> dict[str, list[Path]]:
-    """Run the target over all windows and return the shards of features.
+    """Let the target write after all prompts and return the shards of features, by kind.
 
     Those that are there are not made again.
-
-    Windows of samples begin with a quarter of text. Of training texts they begin with the windows
-    that come last.
     """
     make_folder(work)
     _same_recipe(work, target, corpus, recipe)
-    tokens, held_out = (
-        encode(tokenizer, corpus.texts(held_out=side), np.int32) for side in (False, True)
-    )
-    text = windows(tokens, recipe, recipe.text_windows)
-    held = windows(held_out, recipe, recipe.held_windows)
-    given = recipe.context // 4
-    source = {
-        "text": text,
-        "held_text": held,
-        "held_sampled": held[:, :given],
-        "sampled": text[::-1][: recipe.sampled_windows, :given],
-    }
-    shards = shard_paths(work, recipe)
-    for kind, rows in source.items():
-        for number, path in enumerate(counted(shards[kind], f"shards of the target: {kind}")):
+    prompts = choose_prompts(tokenizer, corpus, recipe)
+    source = {TRAIN: prompts.train} | {f"held_{kind}": own for kind, own in prompts.held.items()}
+    shards = {}
+    for side, (kind, rows) in enumerate(source.items()):
+        parts = [rows[start : start + _WINDOWS] for start in range(0, len(rows), _WINDOWS)]
+        shards[kind] = [work / f"{kind}-{number:05d}.safetensors" for number in range(len(parts))]
+        jobs = counted(list(zip(shards[kind], parts, strict=True)), f"shards of the target: {kind}")
+        for number, (path, part) in enumerate(jobs):
             if not path.exists():
-                part = rows[number * _WINDOWS[kind] : (number + 1) * _WINDOWS[kind]]
-                if part.shape[1] < recipe.context:
-                    seed = recipe.seed + number + (1 << 20) * (kind == "held_sampled")
-                    found = sampled_features(target, part, recipe.context, seed)
-                else:
-                    found = features(target, part)
+                seed = recipe.seed + number + side * (1 << 20)
+                heat = recipe.temperatures if kind == TRAIN else (1.0,)
+                found = sampled_features(target, part, recipe.context, seed, heat)
                 write_atomically(path, save(found))
     return shards
 
@@ -385,7 +386,7 @@ def train_draft(
     goes on from it.
     """
     make_folder(work)
-    vocabulary = _vocabulary(target, shards["text"], recipe, work)
+    vocabulary = _vocabulary(target, shards[TRAIN], recipe, work)
     torch.manual_seed(recipe.seed)
     model = DraftModule(target, recipe, vocabulary).to(device)
     head = model.head.bfloat16()
@@ -408,8 +409,8 @@ def train_draft(
             f"of {recipe.steps} steps lets it "
             f"fall after {constant}. Ask for at least {first + recipe.fall} steps."
         )
-    if not first:
-        fit_lens(model, shards["text"])
+    if not first and recipe.start is None:
+        fit_lens(model, shards[TRAIN])
 
     def gradients(step: int) -> float:
         stored = _batch(shards, recipe, step, device)
@@ -433,8 +434,7 @@ def _batch(
 ) -> dict[str, torch.Tensor]:
     """Return a step's windows, neighbours in one shard: a function of (seed, step) alone."""
     chooser = np.random.default_rng([recipe.seed, step])
-    sampled = step >= recipe.text_steps and bool(shards["sampled"]) and chooser.random() < 0.5
-    paths = shards["sampled" if sampled else "text"]
+    paths = shards[TRAIN]
     with safe_open(paths[chooser.integers(len(paths))], framework="pt") as file:
         slices = {name: file.get_slice(name) for name in ("tokens", "hidden", "log_normaliser")}
         most = slices["tokens"].get_shape()[0]
@@ -473,16 +473,13 @@ def _same_recipe(work: Path, target: Any, corpus: Corpus, recipe: Distillation) 
 
 
 def write_draft(model: DraftModule, vocabulary: torch.Tensor, folder: Path) -> None:
-    """Write a draft's own weights in float16, its vocabulary and its configuration.
+    """Write a draft's own weights in 8 bits, its vocabulary and its configuration.
 
     Embeddings and head stay the target's.
     """
     make_folder(folder)
-    tensors = {
-        name.removeprefix("body."): value.detach().half().contiguous()
-        for name, value in model.trained().items()
-    }
-    write_atomically(folder / WEIGHTS, save(tensors | {VOCABULARY: vocabulary.int()}))
+    own = {name.removeprefix("body."): value for name, value in model.trained().items()}
+    write_atomically(folder / WEIGHTS, save(packed_weights(own) | {VOCABULARY: vocabulary.int()}))
     model.body.config.architectures = ["LlamaForCausalLM"]
     model.body.config.tie_word_embeddings = False
     model.body.config.dtype = "float32"

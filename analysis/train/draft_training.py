@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ..models.public import PUBLIC
 from ..provenance import file_digest
 from ..statistics import limits
 from .corpus import Corpus, sources_table
-from .distillation import Distillation, prepare, train_draft, write_draft
+from .distillation import TRAIN, Distillation, prepare, train_draft, write_draft
 from .training import acceptance_curves, check_numbers, read_recipe
 
 CURVE_K = (1, 2, 4, 8)
@@ -34,17 +34,18 @@ _EVERY = 16
 tell much more.
 """
 
-_FROM_ZERO = ("sampled_windows", "text_steps", "steps", "fall", "seed")
-_SIDES = {"held_text": "held-out text", "held_sampled": "the target's samples after it"}
+_FROM_ZERO = ("warm_up", "steps", "fall", "seed")
 
 
 def distillation_from_json(path: Path) -> Distillation:
     """Read a draft's recipe written as JSON; see `analysis.train.training.read_recipe`."""
 
     def built(values: Any) -> Distillation:
-        if "layers" in values:
-            values["layers"] = tuple(values["layers"])
+        for name in {"layers", "temperatures"}.intersection(values):
+            values[name] = tuple(values[name])
         recipe = Distillation(**values)
+        if not all(type(heat) in (int, float) and 0 < heat < 1e3 for heat in recipe.temperatures):
+            raise ValueError(f"temperatures must be numbers > 0; got {recipe.temperatures!r:.40}")
         if not recipe.layers or any(type(number) is not int for number in recipe.layers):
             raise ValueError(
                 f"layers must be one or more layers' numbers; got {recipe.layers!r:.40}"
@@ -95,7 +96,9 @@ def distil(
         "parameters": sum(value.numel() for value in draft.trained().values()),
         "sha256": file_digest(out / WEIGHTS),
         "k": list(CURVE_K),
-        "acceptance": {kind: acceptance_on(pair, shards[kind]) for kind in _SIDES},
+        "acceptance": acceptance_on(
+            pair, {kind: paths for kind, paths in shards.items() if kind != TRAIN}
+        ),
         "corpus": dict(corpus.provenance)
         | {"sha256": corpus.digest, "documents": len(corpus.documents)},
         "versions": {
@@ -127,22 +130,35 @@ def _check_target(model: Any, recipe: Distillation) -> None:
         )
 
 
-def acceptance_on(pair: Pair, shards: list[Path]) -> dict[str, list[dict[str, float | None]]]:
-    """Return mean acceptances of k i.i.d. drafts at every sixteenth held-out position.
+def acceptance_on(
+    pair: Pair, shards: Mapping[str, list[Path]]
+) -> dict[str, dict[str, list[dict[str, float | None]]]]:
+    """Return mean acceptances of k i.i.d. drafts at every sixteenth position of windows by kind.
 
-    Their 95 % intervals are over windows.
+    Kinds are those of the shards, and "all" of them together. The 95 % intervals are over windows.
 
     Tokens that the draft never proposes are one token here: no acceptance tells them apart. Their
     mean mass is 1 − Q(S), and "Q(S)", which no acceptance exceeds, is part of the result.
     """
-    rows: dict[str, list[NDArray[np.float64]]] = {"optimum": [], "K-SEQ": [], "Q(S)": []}
-    for draft, target in _laws(pair, shards):
-        curves = acceptance_curves(draft, target, CURVE_K, ["K-SEQ"])
-        for name, curve in curves.items():
-            rows[name].append(np.stack(list(curve), axis=-1))
-        rows["Q(S)"].append(target[:, :-1].sum(axis=-1, keepdims=True))
-    positions = load_file(shards[0])["tokens"].shape[1] // _EVERY
-    return {name: _intervals(np.concatenate(parts), positions) for name, parts in rows.items()}
+    rows: dict[str, dict[str, list[NDArray[np.float64]]]] = {}
+    for kind, paths in shards.items():
+        for draft, target in _laws(pair, paths):
+            curves = acceptance_curves(draft, target, CURVE_K, ["K-SEQ"])
+            found = {name: np.stack(list(curve), axis=-1) for name, curve in curves.items()}
+            found["Q(S)"] = target[:, :-1].sum(axis=-1, keepdims=True)
+            for group in (kind, "all"):
+                for name, table in found.items():
+                    rows.setdefault(group, {}).setdefault(name, []).append(table)
+    positions = len(_positions(load_file(paths[0])["tokens"].shape[1]))
+    return {
+        kind: {name: _intervals(np.concatenate(parts), positions) for name, parts in own.items()}
+        for kind, own in rows.items()
+    }
+
+
+def _positions(length: int) -> range:
+    """Return where laws are compared: from the last token of the longest prompts on."""
+    return range(length // 4 - 1, length, _EVERY)
 
 
 def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, float | None]]:
@@ -160,8 +176,9 @@ def _laws(
     vocabulary = pair.draft.lm_head.vocabulary
     for path in shards:
         for tokens in load_file(path)["tokens"].long().split(2):
+            places = list(_positions(tokens.shape[1]))
             both = (
-                torch.softmax(logits[:, _EVERY - 1 :: _EVERY].flatten(0, 1).double(), dim=-1)
+                torch.softmax(logits[:, places].flatten(0, 1).double(), dim=-1)
                 for logits in pair.logits(tokens)
             )
             draft, target = (law[:, vocabulary].cpu().numpy() for law in both)
@@ -174,17 +191,12 @@ def card(record: dict[str, Any]) -> str:
     recipe, corpus, target = record["recipe"], record["corpus"], record["target"]
     steps, fall, batch = recipe["steps"], recipe["fall"], recipe["batch"]
     tokens = steps * batch * recipe["context"]
-    tables = "\n\n".join(_table(record, kind, title) for kind, title in _SIDES.items())
-    texts = f"{recipe['text_windows']:,} windows of {recipe['context']} tokens of text"
-    mixed = ""
-    if recipe["sampled_windows"]:
-        texts += (
-            f" and {recipe['sampled_windows']:,} that it goes on writing after "
-            f"{recipe['context'] // 4} tokens of text"
-        )
-        mixed = (
-            f", text alone in the first {recipe['text_steps']:,} steps and as much of both later"
-        )
+    heat = " and ".join(f"{value:g}" for value in recipe["temperatures"])
+    first = (
+        "The square matrix starts from least squares to them."
+        if recipe["start"] is None
+        else f"The weights start from those of the draft in {recipe['start']}."
+    )
     weights = f" (weights SHA-256 `{target['weights']}`)" if target["weights"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return f"""---
@@ -195,50 +207,54 @@ tags: [speculative-decoding, draft-model, distillation]
 
 # A draft for {target["name"]}
 
-{len(recipe["layers"])} Llama layers of {record["parameters"]:,} trained parameters in float16 (`model.safetensors`, SHA-256 `{record["sha256"]}`),
-distilled from {target["name"]}{weights}. Embeddings and output rows are the target's and are not in the file: the draft loads
-beside its target only, which `--target` does by itself. The layers are the target's layers {", ".join(map(str, recipe["layers"]))}, changed by training; a square
-matrix (`lens.weight`) carries their output to where the target's output rows read.
+{len(recipe["layers"])} Llama layers of {record["parameters"]:,} trained parameters, 8 bits each with a scale for each row (`model.safetensors`, SHA-256
+`{record["sha256"]}`), distilled from {target["name"]}{weights}. Embeddings and output rows are the target's and are
+not in the file: the draft loads beside its target only, which `--target` does by itself. The layers are the target's layers {", ".join(map(str, recipe["layers"]))},
+changed by training; a square matrix (`lens.weight`) carries their output to where the target's output rows read.
 
-The draft proposes {recipe["head"]:,} tokens only, those with the largest mean target probability on the training text. So its acceptance is at
+The draft proposes {recipe["head"]:,} tokens only, those with the largest mean target probability along training windows. So its acceptance is at
 most Q(S), the target's mass on them, given below; `otm` counts the rest as rejected and loses nothing else.
 
-## Acceptance on held-out contexts
+## Acceptance along the target's own samples
 
-The written weights beside the target in float32, temperature 1, k i.i.d. drafts; every sixteenth position of {recipe["held_windows"]} windows of
-{recipe["context"]} tokens, 95 % intervals over windows.
+The written weights beside the target in float32, temperature 1, k i.i.d. drafts. The target writes on after held-out prompts, {recipe["held_windows"]} of
+each kind, to {recipe["context"]} tokens; every sixteenth position from the quarter of a window on counts, 95 % intervals over windows.
 
-{tables}
+{_table(record)}
 
 ## Training
 
 `python -m analysis train --target NAME --out FOLDER --work FOLDER`, with the recipe in `training.json` as `--recipe`, redoes it on a CPU or on CUDA. A killed
-run resumes, and a recipe with more `steps` goes on from where the learning rate began to fall. The target runs once over {texts}, in
-bfloat16; its last hidden states are kept, which give its law on S. The square matrix starts from least squares to them. Then {steps:,} steps
-of {batch} windows, {tokens:,} tokens with repetitions{mixed}: AdamW, learning rate {recipe["learning_rate"]:g}, constant and falling to 0 over the last
-{fall:,}; the loss is D(q‖p), and −log Σ min(p, q) over the last {fall:,} steps. Seed {recipe["seed"]}. Versions: {versions}.
+run resumes, and a recipe with more `steps` goes on from where the learning rate began to fall. The target, in bfloat16, writes {recipe["windows"]:,} windows of
+{recipe["context"]} tokens after prompts of all kinds, at temperatures {heat} in turn; its last hidden states are kept, which give its law on S at
+temperature 1. {first} Then {steps:,} steps of {batch} windows, {tokens:,} tokens with
+repetitions: AdamW, learning rate {recipe["learning_rate"]:g}, constant and falling to 0 over the last {fall:,}; the loss is D(q‖p), and
+−log Σ min(p, q) over the last {fall:,} steps. Seed {recipe["seed"]}. Versions: {versions}.
 
 ## Data and licences
 
-{corpus["kind"].capitalize()}: {corpus["documents"]:,} documents, SHA-256 `{corpus["sha256"]}`, of which a random part was used. Two per cent
-of the files are held out; near-copies between files of one package exist, so held-out text is not fully independent of training
-text. The weights derive from those of {target["name"]}, Apache-2.0, and are under the same licence.
+Prompts of the kind "text" are cut from documents; those of other kinds are frames around words of the target's vocabulary
+(`analysis/train/openings.py`). {corpus["kind"].capitalize()}: {corpus["documents"]:,} documents and openings, SHA-256 `{corpus["sha256"]}`, of which a
+random part was used. Two per cent of files and words are held out; near-copies between files of one package exist, so held-out prompts are
+not fully independent. The weights derive from those of {target["name"]}, Apache-2.0, and are under the same licence.
 
 {sources_table(corpus)}
 """
 
 
-def _table(record: dict[str, Any], kind: str, title: str) -> str:
-    ks, curves = record["k"], record["acceptance"][kind]
+def _table(record: dict[str, Any]) -> str:
+    """Return a row for each kind of prompts and scheme."""
     rows = [
         (
+            kind.removeprefix("held_"),
             name,
+            f"{curves['Q(S)'][0]['mean']:.3f}",
             *(
                 f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})"
                 for cell in curves[name]
             ),
         )
+        for kind, curves in record["acceptance"].items()
         for name in ("optimum", "K-SEQ")
     ]
-    head = f"On {title}, where Q(S) is {curves['Q(S)'][0]['mean']:.3f} on average:"
-    return f"{head}\n\n{markdown(['', *(f'k = {k}' for k in ks)], rows)}"
+    return markdown(["prompts", "scheme", "Q(S)", *(f"k = {k}" for k in record["k"])], rows)

@@ -22,10 +22,9 @@ FIELDS = {
     "layers": [0, 1],
     "head": 1024,
     "context": 64,
-    "text_windows": 16,
-    "sampled_windows": 4,
+    "windows": 16,
     "held_windows": 2,
-    "text_steps": 2,
+    "warm_up": 1,
     "steps": 4,
     "fall": 2,
 }
@@ -86,7 +85,8 @@ def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(wri
     assert curves["Q(S)"][0]["mean"] == pytest.approx(
         (target * (draft > 0)).sum(dim=-1).mean().item(), abs=1e-9
     )
-    for kind in ("held_text", "held_sampled"):
+    assert record["acceptance"]["all"] == curves
+    for kind in ("held_text", "all"):
         means = [cell["mean"] for cell in record["acceptance"][kind]["optimum"]]
         assert means == sorted(means)
         assert f"{means[-1]:.3f}" in output
@@ -98,7 +98,7 @@ def test_the_card_says_what_was_measured_and_under_which_licence(written):
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert record["sha256"] in text
     assert "license: apache-2.0" in text
-    assert f"{record['acceptance']['held_sampled']['K-SEQ'][-1]['mean']:.3f}" in text
+    assert f"{record['acceptance']['held_text']['K-SEQ'][-1]['mean']:.3f}" in text
     assert record["recipe"]["head"] == FIELDS["head"]
 
 
@@ -114,6 +114,7 @@ def test_the_card_says_what_was_measured_and_under_which_licence(written):
         '{"learning_rate": 0}',
         "{",
         '{"fall": 7000}',
+        '{"temperatures": [0]}',
     ],
 )
 def test_an_impossible_recipe_is_refused(tmp_path, text):

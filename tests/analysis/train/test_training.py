@@ -149,7 +149,7 @@ def test_docstrings_are_gathered_once_each_and_split_by_file(tmp_path: Path) -> 
     assert texts == [long, f"Another {long}"]
     (tmp_path / "bad.py").write_text("def (")
     assert list(corpus._docstrings(tmp_path / "bad.py")) == []
-    shares = [corpus._held_out(f"file{i}.py") for i in range(20_000)]
+    shares = [corpus.held_out(f"file{i}.py") for i in range(20_000)]
     # Binomial(20000, 0.02) leaves [280, 520] with probability below 1e-9.
     assert 280 < sum(shares) < 520
 
