@@ -64,7 +64,7 @@ def train(
 
         plan = Distillation() if recipe is None else distillation_from_json(recipe)
         choose_device(device)
-        tokenizer = load_tokenizer(target)  # before all texts are read
+        _, tokenizer = load_tokenizer(target)  # before all texts are read
         corpus = _corpus(text, constraints)
         if not text:
             corpus = with_openings(corpus, tokenizer)

@@ -151,8 +151,10 @@ def acceptance_on(
                     rows.setdefault(group, {}).setdefault(name, []).append(table)
     positions = len(_positions(load_file(paths[0])["tokens"].shape[1]))
     return {
-        kind: {name: _intervals(np.concatenate(parts), positions) for name, parts in own.items()}
-        for kind, own in rows.items()
+        kind: {
+            name: _intervals(np.concatenate(parts), positions) for name, parts in rows[kind].items()
+        }
+        for kind in (*shards, "all")
     }
 
 
