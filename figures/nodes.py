@@ -26,7 +26,7 @@ NOISE_TREE, LIKELIEST = "tree on shared noise", "likeliest tree"
 """Names of the records, of the schemes that pictures and tables tell apart."""
 
 SHOWN = {
-    BOUND: "at most, K sequences",
+    BOUND: "at most, K i.i.d. sequences",
     REFINED: "refined scores",
     NOISE_TREE: "tree on shared noise",
     "block K-SEQ": "block K-SEQ",
@@ -64,7 +64,7 @@ def draw(data: dict[str, Any]) -> Figure:
     """Draw the panels with one legend for all."""
     panels = len(data["temperatures"])
     canvas = Figure(figsize=(2.75 * panels, 3.9), layout="constrained")
-    axes = canvas.subplots(1, panels)
+    axes = canvas.subplots(1, panels, sharey=True)
     for panel, table in zip(axes, data["temperatures"], strict=True):
         lines(panel, [(row["nodes"], row) for row in table["rows"]])
         panel.set_xscale("log", base=2)
@@ -72,6 +72,8 @@ def draw(data: dict[str, Any]) -> Figure:
         panel.set_xticks(nodes, [str(number) for number in nodes])
         panel.set_xlabel("different nodes verified")
         panel.set_title(f"T = {table['temperature']:g}", fontsize=10)
+        if not table["temperature"]:  # without noise the likeliest tree is the tree on it
+            panel.text(0.05, 0.95, "both trees are one", va="top", transform=panel.transAxes)
     axes[0].set_ylabel("tokens per call")
     legend(canvas, axes[0])
     return canvas
@@ -80,7 +82,15 @@ def draw(data: dict[str, Any]) -> Figure:
 def legend(canvas: Figure, panel: Axes) -> None:
     """Name the lines of a panel below the picture."""
     drawn, names = panel.get_legend_handles_labels()
-    canvas.legend(drawn, names, loc="outside lower center", ncols=4, fontsize=8)
+    canvas.legend(
+        drawn,
+        names,
+        loc="outside lower center",
+        ncols=4,
+        fontsize=8,
+        title="shaded: 95 % intervals over contexts",
+        title_fontsize=8,
+    )
 
 
 def message(data: dict[str, Any]) -> str:

@@ -55,7 +55,7 @@ def compute(work: Work) -> dict[str, Any]:
 def draw(data: dict[str, Any]) -> Figure:
     """Draw a panel for each kind of contexts, with one legend for all."""
     canvas = Figure(figsize=(2.75 * len(data["contexts"]), 3.9), layout="constrained")
-    panels = canvas.subplots(1, len(data["contexts"]), sharey=True, squeeze=False)[0]
+    panels = canvas.subplots(1, len(data["contexts"]), sharex=True, sharey=True, squeeze=False)[0]
     every = [table for found in data["contexts"].values() for table in found]
     named = set.intersection(*({row["name"] for row in table["rows"]} for table in every))
     for panel, (title, found) in zip(panels, data["contexts"].items(), strict=True):
