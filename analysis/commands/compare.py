@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from otm._progress import say, told
+from otm._progress import say
 
 from ..errors import AnalysisError
 from ..models.processing import Setting, setting_text
@@ -94,7 +94,6 @@ def compare(
     say(", ".join([f"V = {pair.num_tokens}", *asked, pair.device]))
     for note in pair.notes:
         say(f"note     {note}")
-    told("schemes")
     rng = np.random.default_rng(seed)
     result = compare_next(found, k=ks, samples=samples, rng=rng)
     say(f"\n{result.table}\n\n{result.bounds}\n")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import otm
 from otm import drawing, tabular
+from otm._progress import counted
 from otm.lossy.output import Distortion
 from otm.statistics import Estimate, t_quantile
 
@@ -65,13 +66,14 @@ def compare_next(
 ) -> PromptComparison:
     """Compare every scheme that reaches a full vocabulary, in seconds to minutes by V and k.
 
-    After several prompts the table holds the means over them, and the bounds are left out.
+    After several prompts the table holds the means over them, and in place of the bounds there is
+    how far they are known.
     """
-    tables = [_table_of(one, k, samples, rng) for one in found]
+    tables = [_table_of(one, k, samples, rng) for one in counted(found, "schemes after prompts")]
     if len(found) > 1:
         rows = map(_mean_row, zip(*(table.rows for table in tables), strict=True))
         means = dataclasses.replace(tables[0], rows=tuple(rows))
-        return PromptComparison(f"the mean over {len(found)} prompts", means, "")
+        return PromptComparison(f"the mean over {len(found)} prompts", means, _spread(tables))
     problem = otm.Problem(draft=found[0].draft, target=found[0].target, law=otm.IID(1))
     return PromptComparison(
         prompt=found[0].prompt,
@@ -95,6 +97,22 @@ def _table_of(
     )
     # which law each verifier takes is no news to a reader of this table
     return dataclasses.replace(table, left_out=())
+
+
+def _spread(tables: Sequence[otm.comparison.Comparison]) -> str:
+    """Return how far the mean optima of i.i.d. drafts are known from so many prompts."""
+    optima: dict[int, list[float]] = {}
+    for table in tables:
+        here = {row.law.size: row.optimum for row in table.rows if isinstance(row.law, otm.IID)}
+        for size, value in sorted(here.items()):
+            if value is not None:
+                optima.setdefault(size, []).append(value)
+    half = float(t_quantile(len(tables))) / math.sqrt(len(tables))
+    said = (f"{half * np.std(row, ddof=1):.3f} at k = {size}" for size, row in optima.items())
+    return (
+        f"means over {len(tables)} prompts; half-widths of the {CONFIDENCE:.0%} intervals of the "
+        "optima, i.i.d. drafts:\n" + ", ".join(said)
+    )
 
 
 def _mean_row(rows: Sequence[otm.comparison.ComparisonRow]) -> otm.comparison.ComparisonRow:

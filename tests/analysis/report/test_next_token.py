@@ -28,7 +28,10 @@ def test_after_several_prompts_rows_are_means() -> None:
     """
     pairs = (([0.5, 0.3, 0.2], [0.2, 0.3, 0.5]), ([0.1, 0.1, 0.8], [0.3, 0.3, 0.4]))
     found = [NextToken(f"{i}", np.array(p), np.array(q), ()) for i, (p, q) in enumerate(pairs)]
-    means = compare_next(found, k=[1, 2], samples=50, rng=np.random.default_rng(0)).table.rows
+    result = compare_next(found, k=[1, 2], samples=50, rng=np.random.default_rng(0))
+    # overlaps .7 and .6: t with one degree of freedom, 12.706, times .1/2
+    assert "over 2 prompts" in result.bounds and "0.635 at k = 1, " in result.bounds
+    means = result.table.rows
     rng = np.random.default_rng(0)  # goes on from prompt to prompt, as it did for both together
     alone = [_table_of(one, [1, 2], 50, rng).rows for one in found]
     for mean, one, two in zip(means, *alone, strict=True):
