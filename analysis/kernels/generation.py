@@ -5,20 +5,23 @@ Transformers takes a loop of one's own and hands it what it has prepared::
     generate = Speculative(draft)                       once for a pair of models
     model.generate(**inputs, do_sample=True, custom_generate=generate)
 
-A step draws K sequences of L tokens from the assistant, evaluates the target at all of them in one
-pass (`analysis.models.tree_pass`), and keeps what the decoder keeps of one. Both models have the
-logits processors that `generate` makes of its configuration, temperature and filters among them,
-or is given; each is called as for one text. Stopping criteria see every token. Where `generate`
-does not sample, one sequence of the assistant's likeliest tokens is kept while it is the target's,
-and the text is what it would be without. Randomness is torch's global generator.
+A step draws K sequences of L tokens from the assistant after each text, evaluates the target at all
+of them in one pass (`analysis.models.tree_pass`), and keeps what the decoder keeps of one. Both
+models have the logits processors that `generate` makes of its configuration, temperature and
+filters among them, or is given; each is called as for one text, with its padding. Stopping criteria
+see every token of every text. Where `generate` does not sample, one sequence of the assistant's
+likeliest tokens is kept while it is the target's, and the text is what it would be without.
+Randomness is torch's global generator. `generate` keeps its own `streamer` to itself where a loop
+is handed to it; `stream=` takes one, and gets tokens as they are decided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from otm.errors import InvalidDistribution, InvalidParameter, Unsupported
 from otm.pmf import check_count
@@ -36,7 +39,6 @@ _PREPARED = {"position_ids", "past_key_values", "use_cache", "logits_to_keep", "
 
 _UNREAD = {
     "num_beams": 1,
-    "num_return_sequences": 1,
     "return_dict_in_generate": False,
     "guidance_scale": 1.0,
     "prompt_lookup_num_tokens": None,
@@ -49,7 +51,28 @@ _UNREAD = {
 """Of a generation configuration, with the values by which nothing is asked for; None always is."""
 
 Text = tuple[int, ...]
-Processors = Callable[[Tensor, Tensor], Tensor]
+
+
+class Place(NamedTuple):
+    """A text of a batch as far as it goes.
+
+    Attributes:
+        row: which one.
+        pad: tokens of padding that it begins with.
+        text: its tokens, those included.
+    """
+
+    row: int
+    pad: int
+    text: Text
+
+    def and_then(self, token: int) -> Place:
+        """Return the place a token further."""
+        return self._replace(text=(*self.text, token))
+
+
+Processors = Callable[[Place, Tensor], Tensor]
+"""What makes processed logits `(1, V)` of those `(V,)` after a place."""
 
 
 @final
@@ -67,8 +90,9 @@ class Speculative:
         InvalidParameter: on another decoder, or a number that is no integer of at least 1.
         AnalysisError: from `analysis.models.causal.CausalModel`.
 
-    Cost: L passes of the assistant and one of the target a step, over 1 + KL tokens, and the
-        kernel. Each of the two models is tried on a small tree once.
+    Cost: L passes of the assistant and one of the target a step, over 1 + KL tokens for each text,
+        and the kernel. Each of the two models is tried on a small tree once. Texts of a batch are
+        in one pass, in which attention looks at all of them: a few at a time.
     """
 
     def __init__(
@@ -89,65 +113,108 @@ class Speculative:
         self,
         model: Any,
         input_ids: Tensor,
-        logits_processor: Processors,
+        logits_processor: Callable[[Tensor, Tensor], Tensor],
         stopping_criteria: Callable[[Tensor, Any], Tensor],
         generation_config: Any,
+        stream: Any = None,
         **model_kwargs: Any,
     ) -> Tensor:
-        """Return the prompt and the text `(1, …)`, called by `generate` with what it prepares.
+        """Return prompts and texts `(B, …)`, called by `generate` with what it prepares.
+
+        Args:
+            model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs:
+                from `generate`.
+            stream: a streamer of transformers, for one text.
 
         Raises:
-            Unsupported: on an argument that would go unread, or several texts at once.
+            Unsupported: on an argument that would go unread, or padding elsewhere.
             InvalidDistribution: if a model's answers are no numbers.
         """
-        _check_request(input_ids, generation_config, model_kwargs)
+        pads = _paddings(input_ids, model_kwargs.pop("attention_mask", None))
+        _check_request(generation_config, model_kwargs)
         if self._target is None or self._target[0] is not model:
             self._target = model, _causal(model)
         target = self._target[1]
         target.forget()
         self.draft.forget()
-        while True:
+        rows = list(input_ids.split(1))
+        going = range(len(rows))
+
+        def processed(place: Place, logits: Tensor) -> Tensor:
+            # a processor may keep something for each row: it is asked for all, and one is read
+            ids = torch.tensor([place.text] * len(rows), device=logits.device)
+            answers = logits_processor(ids, logits.repeat(len(rows), 1))
+            return answers[place.row : place.row + 1]
+
+        if stream is not None:
+            stream.put(input_ids.cpu())
+        while going:
             # the step's own token needs no draft
-            left = generation_config.max_length - input_ids.shape[1] - 1
+            left = generation_config.max_length - max(rows[at].shape[1] for at in going) - 1
             step = self._step(
                 target,
-                tuple(input_ids[0].tolist()),
-                logits_processor,
+                [Place(at, pads[at], tuple(rows[at][0].tolist())) for at in going],
+                processed,
                 max(1, min(self.length, left)),
                 sampled=bool(generation_config.do_sample),
             )
-            for token in step.tokens[0, : step.count[0]]:
-                input_ids = torch.cat([input_ids, token.view(1, 1)], dim=1)
-                if stopping_criteria(input_ids, None).all():
-                    return input_ids
+            ended = set[int]()
+            for at, tokens, count in zip(going, step.tokens, step.count, strict=True):
+                for token in tokens[:count]:
+                    rows[at] = torch.cat([rows[at], token.view(1, 1)], dim=1)
+                    if stream is not None:
+                        stream.put(token.view(1).cpu())
+                    if stopping_criteria(rows[at], None).all():
+                        ended.add(at)
+                        break
+            going = [at for at in going if at not in ended]
+        if stream is not None:
+            stream.end()
+        # one text has nothing to be filled up, and may have no token for it
+        fill = generation_config.pad_token_id if len(rows) > 1 else 0
+        return pad_sequence([row[0] for row in rows], batch_first=True, padding_value=fill)
 
     def _step(
-        self, target: CausalModel, text: Text, processors: Processors, length: int, *, sampled: bool
+        self,
+        target: CausalModel,
+        texts: Sequence[Place],
+        processors: Processors,
+        length: int,
+        *,
+        sampled: bool,
     ) -> Verified:
-        """Draft, evaluate and verify once; nodes go level by level."""
-        number = self.num_drafts if sampled else 1
-        nodes, level, drawn_by = [text], [text] * number, list[Tensor]()
+        """Draft, evaluate and verify once; a text's nodes go level by level."""
+        number, size = self.num_drafts if sampled else 1, target.num_tokens
+        nodes, drawn_by = [[text] for text in texts], list[Tensor]()
+        level = [[text] * number for text in texts]
         for place in range(length):
-            by = _laws(self.draft, level, processors, target.num_tokens, sampled=sampled)
+            by = _laws(self.draft, level, processors, size, sampled=sampled)
             # the sequences have the root in common
-            drawn_by.append(by if place else by[:1])
-            tokens = torch.multinomial(by, 1)[:, 0].tolist()
-            level = [(*before, token) for before, token in zip(level, tokens, strict=True)]
-            nodes += level
-        laws = _laws(target, nodes, processors, target.num_tokens, sampled=sampled)
-        draft = torch.cat(drawn_by)[None].to(laws.device)
-        uniforms = torch.rand((1, len(nodes) + 1), dtype=torch.float64, device=laws.device)
-        candidates = torch.tensor([[context[-1] for context in nodes]], device=laws.device)
-        given = candidates, laws[None], draft, uniforms[:, :-1], uniforms[:, -1]
+            drawn_by.append(by if place else by[:, :1])
+            drawn = torch.multinomial(by.flatten(0, 1), 1).view(len(texts), number).tolist()
+            level = [
+                [before.and_then(token) for before, token in zip(row, tokens, strict=True)]
+                for row, tokens in zip(level, drawn, strict=True)
+            ]
+            for above, row in zip(nodes, level, strict=True):
+                above += row
+        laws = _laws(target, nodes, processors, size, sampled=sampled)
+        draft = torch.cat(drawn_by, dim=1).to(laws.device)
+        shape = len(texts), len(nodes[0]) + 1
+        uniforms = torch.rand(shape, dtype=torch.float64, device=laws.device)
+        candidates = torch.tensor(
+            [[place.text[-1] for place in row] for row in nodes], device=laws.device
+        )
+        given = candidates, laws, draft, uniforms[:, :-1], uniforms[:, -1]
         return self._verify(given, number, length)
 
     def _verify(self, given: tuple[Tensor, ...], number: int, length: int) -> Verified:
         """Verify one sequence or several."""
         if number == 1:
             return block(*given)
-        place = torch.arange(1, 1 + number * length, device=given[0].device)
-        paths = place.view(1, length, number).mT
         candidates, target, draft, uniforms, final = given
+        place = torch.arange(1, 1 + number * length, device=candidates.device)
+        paths = place.view(1, length, number).mT.expand(len(candidates), -1, -1)
         if self.decoder == DECODERS[1]:
             return block_kseq(candidates, paths, target, draft, uniforms, final)
         return refined_scores(candidates, paths, target, draft, uniforms, final, self.grid)
@@ -165,30 +232,48 @@ def _causal(model: Any) -> CausalModel:
 
 
 def _laws(
-    model: CausalModel, texts: Sequence[Text], processors: Processors, most: int, *, sampled: bool
+    model: CausalModel,
+    places: Sequence[Sequence[Place]],
+    processors: Processors,
+    most: int,
+    *,
+    sampled: bool,
 ) -> Tensor:
-    """Return the processed next-token laws `(n, V)` after texts, some of them equal, over at most
-    so many tokens.
+    """Return the processed next-token laws `(B, n, V)` after texts, some of them equal, over at
+    most so many tokens.
     """
-    place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
-    logits = model.logits(list(place))[:, :most].float()
-    processed = [
-        # in a text's own call, as in a loop without drafts
-        processors(torch.tensor([text], device=row.device), row[None].clone())
-        for text, row in zip(place, logits, strict=True)
-    ]
-    heat = torch.full((1,), float(sampled), device=logits.device)
-    laws = probabilities(torch.cat(processed)[None], heat)[0]
+    every = [place for row in places for place in row]
+    contexts = list(dict.fromkeys(place.text[place.pad :] for place in every))
+    logits = dict(zip(contexts, model.logits(contexts)[:, :most].float(), strict=True))
+    # in a text's own call, as in a loop without drafts
+    processed = {
+        place: processors(place, logits[place.text[place.pad :]]) for place in dict.fromkeys(every)
+    }
+    rows = torch.cat(list(processed.values()))
+    laws = probabilities(rows[None], rows.new_full((1,), float(sampled)))[0]
     if not laws.isfinite().all():
         raise InvalidDistribution(
             f"Both models must give numbers; {type(model.evaluator.model).__name__} gave NaN, or "
-            f"masked every token, after {len(texts[0])} tokens. Check its weights' type and the "
-            "logits processors."
+            f"masked every token, after {len(every[0].text)} tokens. Check its weights' type and "
+            "the logits processors."
         )
-    return laws[[place[text] for text in texts]]
+    number = {place: at for at, place in enumerate(processed)}
+    return laws[[number[place] for place in every]].view(len(places), -1, laws.shape[-1])
 
 
-def _check_request(input_ids: Tensor, config: Any, model_kwargs: dict[str, Any]) -> None:
+def _paddings(input_ids: Tensor, attention_mask: Tensor | None) -> list[int]:
+    """Return how many tokens each prompt is filled up with on its left."""
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
+    if mask.shape != input_ids.shape or not mask[:, -1:].all() or (mask.diff(dim=1) < 0).any():
+        raise Unsupported(
+            "Speculative generates from tokens with padding on their left only; the attention_mask "
+            f"{tuple(mask.shape)} of input_ids {tuple(input_ids.shape)} says otherwise. Set "
+            "tokenizer.padding_side to 'left'."
+        )
+    return [int(row.numel() - row.count_nonzero()) for row in mask]
+
+
+def _check_request(config: Any, model_kwargs: dict[str, Any]) -> None:
     """Refuse what would go unread."""
     asked = {
         name: value
@@ -203,11 +288,8 @@ def _check_request(input_ids: Tensor, config: Any, model_kwargs: dict[str, Any])
     cache = model_kwargs.get("past_key_values")
     if cache is not None and cache.get_seq_length():
         asked["past_key_values"] = "a cache of tokens"
-    if input_ids.shape[0] != 1 or not input_ids.shape[1]:
-        asked["input_ids"] = f"shape {tuple(input_ids.shape)}"
     if asked:
         found = ", ".join(f"{name} ({value})" for name, value in asked.items())
         raise Unsupported(
-            f"Speculative generates one text from its tokens; it reads no {found}. Leave it out, "
-            "and call generate once for each text, without padding."
+            f"Speculative generates texts from their tokens; it reads no {found}. Leave it out."
         )

@@ -101,6 +101,66 @@ def test_texts_have_the_target_s_law(target: Any, near: Any) -> None:
     assert p_value(count, hot) < 1e-6
 
 
+def test_a_batch_s_texts_are_those_of_each_prompt_alone(target: Any, near: Any) -> None:
+    """With padding on the left, greedily, to the end-of-text token, which ends one text early."""
+    batch = torch.tensor([[0, *PROMPT], [1, 3, 2], [*PROMPT, 4]])
+    setting: dict[str, Any] = {
+        "attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1], [1, 1, 1]]),
+        "max_new_tokens": 8,
+        "eos_token_id": 5,
+        "pad_token_id": 0,
+        "do_sample": False,
+    }
+    plain = target.generate(batch, repetition_penalty=1.3, **setting)
+    loop = Speculative(near, num_drafts=2, length=3)
+    found = target.generate(batch, custom_generate=loop, repetition_penalty=1.3, **setting)
+    assert found.tolist() == plain.tolist()
+
+
+def test_each_text_of_a_batch_has_the_target_s_law(target: Any, near: Any) -> None:
+    """χ² of the token after each of two prompts, an error of 10⁻⁶ allowed; each other's law would
+    be found.
+    """
+    prompts, number = torch.tensor([[0, *PROMPT], [1, 3, 2]]), 150
+    with torch.inference_mode():
+        one, two = (
+            target(torch.tensor([ids])).logits[0, -1].double().softmax(-1).numpy()
+            for ids in (PROMPT, prompts[1].tolist())
+        )
+    torch.manual_seed(0)
+    found = target.generate(
+        prompts,
+        attention_mask=torch.tensor([[0, 1, 1], [1, 1, 1]]),
+        num_return_sequences=number,
+        custom_generate=Speculative(near, num_drafts=2, length=1),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=1,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    for rows, own, other in ((found[:number], one, two), (found[number:], two, one)):
+        count = np.bincount(rows[:, -1].numpy(), minlength=V)
+        assert p_value(count, own) > 1e-6
+        assert p_value(count, other) < 1e-6
+
+
+def test_a_streamer_gets_the_prompt_and_each_token(target: Any, near: Any) -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.parts = list[Any]()
+
+        def put(self, tokens: torch.Tensor) -> None:
+            self.parts.append(tokens.tolist())
+
+        def end(self) -> None:
+            self.parts.append("end")
+
+    kept, loop = Kept(), Speculative(near, num_drafts=2, length=3)
+    found = text(target, loop, stream=kept)
+    assert kept.parts == [[list(PROMPT)], *([token] for token in found), "end"]
+
+
 def test_stopping_criteria_see_every_token(target: Any) -> None:
     """The text ends with the first token that a criterion stops at, drafted or not."""
     seen = list[int]()
@@ -116,9 +176,8 @@ def test_stopping_criteria_see_every_token(target: Any) -> None:
 
 def test_what_would_go_unread_is_refused_by_name(target: Any, near: Any) -> None:
     loop = Speculative(near, decoder="block verification", length=2)
-    two = IDS.expand(2, -1)
-    with pytest.raises(Unsupported, match=r"input_ids \(shape \(2, 2\)\)"):
-        target.generate(two, custom_generate=loop, max_new_tokens=2, pad_token_id=0)
+    with pytest.raises(Unsupported, match="padding on their left only"):
+        text(target, loop, attention_mask=torch.tensor([[1, 0]]))
     for name, value in (
         ("num_beams", 2),
         ("return_dict_in_generate", True),
