@@ -113,17 +113,16 @@ def settings_of(
 
 
 def distributions(
-    logits: Any, settings: Sequence[Processing], *, for_rows: bool = False
-) -> Iterator[tuple[Any, Any]]:
-    """Yield the probabilities of each setting and their logarithms, `(..., V)` each.
+    logits: np.ndarray, settings: Sequence[Processing]
+) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yield what compiled rows take of each setting: weights and their logarithms, `(..., V)` each.
 
-    They are of the logits' array kind and dtype.
+    Weights are in float64, and probabilities but where top-p keeps a part: there they are exp((z −
+    max z)/T), since what it drops is left out before a row is divided by its sum.
 
     Args:
-        logits: `(..., V)`, float32 or float64, NumPy or torch.
+        logits: `(..., V)`, float32 or float64.
         settings: what is done with the logits.
-        for_rows: for compiled rows: float64 whatever the logits are, and of what top-p keeps exp((z
-            − max z)/T) will do, since what it drops is left out before a row is divided by its sum.
 
     Logarithms are finite everywhere, meaningless where the probability is 0, and None where none
     are at hand.
@@ -131,27 +130,16 @@ def distributions(
     likeliest = None
     for processing in settings:
         temperature, top_p = processing.temperature, processing.top_p
-        host = (
-            isinstance(logits, np.ndarray)
-            and np.finfo(logits.dtype).smallest_normal <= temperature < np.inf
-        )
-        if not host or not _nucleus_alone(processing):
-            # A device sorts as fast as it divides; the extremes, and other filters, are rare.
-            mass = processing(logits)
-            yield (
-                mass.astype(np.float64, copy=False)
-                if for_rows and isinstance(mass, np.ndarray)
-                else mass,
-                None,
-            )
+        usual = np.finfo(logits.dtype).smallest_normal <= temperature < np.inf
+        if not usual or not _nucleus_alone(processing):
+            # the extremes, and other filters, are rare
+            yield processing(logits).astype(np.float64, copy=False), None
         elif top_p in (None, 1.0):
-            yield _softmax(
-                _scaled(logits, logits.max(axis=-1, keepdims=True), temperature), for_rows
-            )
+            yield _softmax(_scaled(logits, logits.max(axis=-1, keepdims=True), temperature))
         else:
             if likeliest is None:
                 likeliest = _largest(logits, max(1, logits.shape[-1] // _PART))
-            yield _nucleus(logits, likeliest, temperature, top_p, for_rows)
+            yield _nucleus(logits, likeliest, temperature, top_p), None
 
 
 def _nucleus_alone(processing: Processing) -> bool:
@@ -172,15 +160,14 @@ def _largest(logits: np.ndarray, count: int) -> np.ndarray:
 
 
 def _nucleus(
-    logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float, for_rows: bool
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the distribution and its finite logarithm; `otm.from_logits` keeps the same tokens."""
+    logits: np.ndarray, likeliest: np.ndarray, temperature: float, top_p: float
+) -> np.ndarray:
+    """Return exp((z − max z)/T) of the tokens that `otm.from_logits` keeps, 0 of others."""
     import torch
 
     shape, width = logits.shape, logits.shape[-1]
     rows, top = logits.reshape(-1, width), likeliest.reshape(-1, likeliest.shape[-1])
-    scaled = _scaled(rows, top[:, :1], temperature)
-    mass = torch.from_numpy(_exponentials(scaled))
+    mass = torch.from_numpy(_exponentials(_scaled(rows, top[:, :1], temperature)))
     sums = mass.sum(-1, dtype=torch.float64).numpy()
     smallest, count = _last_kept(top, sums, temperature, top_p)
     short = np.flatnonzero(count > top.shape[-1])
@@ -194,9 +181,7 @@ def _nucleus(
     for row in np.flatnonzero(keep.sum(axis=-1) != count):
         keep[row] = Processing(temperature=temperature, top_p=top_p)(rows[row]) > 0
     mass *= torch.from_numpy(keep)
-    if for_rows:
-        return mass.numpy().reshape(shape).astype(np.float64, copy=False), None
-    return tuple(array.reshape(shape) for array in _normalised(mass, scaled))  # type: ignore[return-value]
+    return mass.numpy().reshape(shape).astype(np.float64, copy=False)
 
 
 def _last_kept(
@@ -239,14 +224,12 @@ def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.n
     return scaled
 
 
-def _softmax(scaled: np.ndarray, for_rows: bool) -> tuple[np.ndarray, np.ndarray | None]:
+def _softmax(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return exp(x)/Σ exp(x) and its finite logarithm."""
     import torch
 
-    mass = torch.from_numpy(scaled).exp()
-    if not for_rows:
-        return _normalised(mass, scaled)
-    wide, logs = (a.astype(np.float64, copy=False) for a in (mass.numpy(), scaled))
+    mass = torch.from_numpy(scaled).exp().numpy()
+    wide, logs = (a.astype(np.float64, copy=False) for a in (mass, scaled))
     # torch's sum depends, in the last bits, on its number of threads
     whole = wide.sum(axis=-1, keepdims=True)
     wide *= 1.0 / whole  # a division takes four times as long
@@ -254,14 +237,3 @@ def _softmax(scaled: np.ndarray, for_rows: bool) -> tuple[np.ndarray, np.ndarray
     if logs.min() == -np.inf:
         np.maximum(logs, np.finfo(np.float64).min, out=logs)
     return wide, logs
-
-
-def _normalised(mass: Any, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Divide by the sum, `mass` being a tensor; both arguments are overwritten."""
-    import torch
-
-    whole = mass.sum(-1, keepdim=True, dtype=torch.float64)
-    mass /= whole.to(mass.dtype)  # operands of two types take ten times as long
-    logarithms = torch.from_numpy(logs)
-    logarithms -= whole.log().to(logarithms.dtype)
-    return mass.numpy(), torch.clamp_(logarithms, min=torch.finfo(logarithms.dtype).min).numpy()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures as cf
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm import Processing
 from otm._arrays import reserve
 from otm._numba import compiled
 from otm.table.table import Wanted, unchecked_table
@@ -72,11 +73,12 @@ def _chunk(
     values = []
     orders: dict[int, list[NDArray[np.int64]]] = {}
     reserve(_ARRAYS * draft.shape[0] * draft.shape[1])
-    for_rows = isinstance(draft, np.ndarray) and compiled("otm.table.compiled.driver") is not None
+    by_rows = isinstance(draft, np.ndarray) and compiled("otm.table.compiled.driver") is not None
+    laws = distributions if by_rows else _processed
     for setting, (p, log_p), (q, log_q) in zip(
         settings,
-        distributions(draft, [setting.draft for setting in settings], for_rows=for_rows),
-        distributions(target, [setting.target for setting in settings], for_rows=for_rows),
+        laws(draft, [setting.draft for setting in settings]),
+        laws(target, [setting.target for setting in settings]),
         strict=True,
     ):
         # Where nothing is dropped the logarithm of q/p is that of the logits, divided by the
@@ -92,6 +94,11 @@ def _chunk(
             np.concatenate([x if isinstance(x, np.ndarray) else x.cpu().numpy() for x in parts])
         )
     return np.stack(values)
+
+
+def _processed(logits: Any, settings: Sequence[Processing]) -> Iterator[tuple[Any, None]]:
+    """Yield the probabilities of each setting, without logarithms."""
+    return ((one(logits), None) for one in settings)
 
 
 def by_settings(compared: Sequence[Compared]) -> list[list[Compared]]:

@@ -54,11 +54,11 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
         z = logits(kind, num_tokens, rng).astype(dtype)
         for one, (mass, logs) in zip(settings, processing.distributions(z, settings), strict=True):
             wanted = one(z)
-            assert mass.dtype == z.dtype
+            assert mass.dtype == np.float64
             assert ((mass > 0) == (wanted > 0)).all(), (num_tokens, one)
-            np.testing.assert_allclose(mass, wanted, rtol=of_mass, atol=smallest)
+            np.testing.assert_allclose(otm.normalise(mass), wanted, rtol=of_mass, atol=smallest)
             if logs is not None:
-                assert logs.dtype == z.dtype
+                assert logs.dtype == np.float64
                 assert np.isfinite(logs).all()
                 live = mass > smallest
                 np.testing.assert_allclose(logs[live], np.log(mass[live]), rtol=of_log, atol=of_log)
@@ -66,8 +66,8 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_compiled_rows_are_given(dtype: str) -> None:
-    """Distributions in float64 with their logarithms, and of top-p the probabilities before they
-    are divided.
+    """Distributions sum to 1 in float64 and have their logarithms; of top-p the weights begin at 1,
+    before they are divided.
     """
     settings = [
         Processing(),
@@ -78,13 +78,14 @@ def test_what_compiled_rows_are_given(dtype: str) -> None:
     ]
     z = logits("plain", 400, np.random.default_rng(1)).astype(dtype)
     z[:, 7] = -np.inf
-    both = [list(processing.distributions(z, settings, for_rows=flag)) for flag in (False, True)]
-    for (mass, _), (weights, _) in zip(*both, strict=True):
+    found = list(processing.distributions(z, settings))
+    for one, (weights, _) in zip(settings, found, strict=True):
         np.testing.assert_allclose(
-            otm.normalise(weights.astype(float)), mass, rtol=PRECISION[dtype][0], atol=1e-37
+            otm.normalise(weights), one(z), rtol=PRECISION[dtype][0], atol=1e-37
         )
-    mass, logs = both[1][0]
-    assert logs.dtype == np.float64 and all(weights.dtype == np.float64 for weights, _ in both[1])
+    np.testing.assert_array_equal(found[1][0].max(axis=-1), 1.0)
+    mass, logs = found[0]
+    assert logs.dtype == np.float64 and all(weights.dtype == np.float64 for weights, _ in found)
     assert np.isfinite(logs).all()
     np.testing.assert_allclose(mass.sum(axis=-1), 1.0, rtol=0, atol=2.0**-51)
     np.testing.assert_allclose(
@@ -93,7 +94,7 @@ def test_what_compiled_rows_are_given(dtype: str) -> None:
         rtol=2 * np.finfo(dtype).eps,
         atol=2 * np.finfo(dtype).eps,
     )
-    assert [logs for _, logs in both[1][1:]] == [None] * (len(settings) - 1)
+    assert [logs for _, logs in found[1:]] == [None] * (len(settings) - 1)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -116,7 +117,7 @@ def test_extreme_temperatures_and_logits(temperature: float, dtype: str) -> None
                 z, temperature=temperature, top_p=None if top_p == 1.0 else top_p
             )
             np.testing.assert_allclose(
-                mass, wanted, rtol=PRECISION[dtype][0], atol=PRECISION[dtype][2]
+                otm.normalise(mass), wanted, rtol=PRECISION[dtype][0], atol=PRECISION[dtype][2]
             )
             if logs is not None:
                 live = mass > PRECISION[dtype][2]
@@ -154,7 +155,7 @@ def test_a_nucleus_wider_than_the_sorted_part(top_p: float) -> None:
     wanted = otm.from_logits(z, top_p=top_p)
     assert (wanted > 0).sum(axis=-1).tolist()[2] == 1
     assert ((mass > 0) == (wanted > 0)).all()
-    np.testing.assert_allclose(mass, wanted, rtol=1e-12)
+    np.testing.assert_allclose(otm.normalise(mass), wanted, rtol=1e-12)
 
 
 def test_the_boundary_is_not_left_to_rounding() -> None:
@@ -183,7 +184,7 @@ def test_processing_is_from_logits(dtype: type) -> None:
         ):
             wanted = one(logits)
             assert np.array_equal(mass > 0, wanted > 0)
-            np.testing.assert_allclose(mass, wanted, rtol=100 * np.finfo(dtype).eps)
+            np.testing.assert_allclose(otm.normalise(mass), wanted, rtol=100 * np.finfo(dtype).eps)
             if logs is not None:
                 np.testing.assert_allclose(
                     logs[mass > 0], np.log(mass[mass > 0]), rtol=0, atol=300 * np.finfo(dtype).eps
