@@ -53,28 +53,26 @@ def decode(
     """Decode prompts with any algorithm and report tokens per serial call of the target, and the
     speed-up over plain decoding.
     """
-    import itertools
-
-    from ..decode.decode_run import RunSettings, run_decode, summary_table
+    from ..decode.decode_run import run_decode, summary_table
     from ..decode.decoder_text import decoder_from_text
     from ..decode.plain import PLAIN
-    from ..models.prompts import open_prompts, prompts as numbered
+    from ..models.prompts import encoded_prompts
     from ..models.source import load_source
 
     use_threads(threads)
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
     chosen_seeds = integers(seeds, name="seeds", minimum=0)
     pair = load_source(models)
-    texts = itertools.islice(numbered(open_prompts(prompts, field=field)), limit)
-    tokens = [pair.encode(prompt.text)[-prompt_tokens:] for prompt in texts]
-    settings = RunSettings(
-        draft=models.draft,
-        target=models.target,
+    tokens = encoded_prompts(prompts, pair.encode, field=field, limit=limit, most=prompt_tokens)
+    records = run_decode(
+        pair,
+        decoders,
+        tokens,
         num_tokens=num_tokens,
-        dtype=str(pair.target.dtype),
+        seeds=chosen_seeds,
+        out=out,
         processing=setting,
     )
-    records = run_decode(pair, decoders, tokens, settings=settings, seeds=chosen_seeds, out=out)
     for note in pair.notes:
         say(f"note     {note}")
     say(summary_table(records, [PLAIN, *decoders]))

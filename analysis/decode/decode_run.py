@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,10 +15,9 @@ from otm.tabular import columns
 
 from ..errors import AnalysisError
 from ..models.causal import pair_models
-from ..models.names import model_places
 from ..models.pair import Pair, end_of_text
 from ..models.processing import AS_THEY_ARE, Setting
-from ..provenance import environment, origin, weights_digest
+from ..provenance import environment, model_identity, origin
 from .efficiency import efficiency, measured_speedup
 from .plain import PLAIN, decode_text
 from .results import ResultsFile, Task, TextRecord, prompt_name, read_results
@@ -28,59 +26,41 @@ FEW_PROMPTS = 10
 """Below this many prompts an interval over prompts is rough: it rests on that few observations."""
 
 
-@dataclasses.dataclass(frozen=True)
-class RunSettings:
-    """What a record depends on besides decoder, prompt and seed.
-
-    Attributes:
-        draft, target: names of the models; None for the shipped ones.
-        num_tokens: tokens decoded per text.
-        dtype: of the weights.
-        processing: what is done with each model's logits.
-    """
-
-    draft: str | None
-    target: str | None
-    num_tokens: int
-    dtype: str
-    processing: Setting = AS_THEY_ARE
-
-
 def run_decode(
     pair: Pair,
     decoders: Mapping[str, Decoder],
     prompts: Sequence[Sequence[int]],
     *,
-    settings: RunSettings,
+    num_tokens: int,
     seeds: Sequence[int],
     out: Path,
+    processing: Setting = AS_THEY_ARE,
 ) -> list[TextRecord]:
     """Decode every prompt with every decoder and seed, skipping what the results file holds.
+
+    Args:
+        pair, decoders, prompts: as they are named in tasks.
+        num_tokens: tokens decoded per text.
+        seeds: one text each.
+        out: the results file.
+        processing: what is done with each model's logits.
 
     Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts.
     Plain decoding is always among them: it is what speed-ups are over.
     """
-    if not prompts:
-        raise AnalysisError(
-            "Decoding needs at least one prompt; the file has none. Give one per line."
-        )
-    draft, target = pair_models(pair, settings.processing)
-    names = model_places(settings.draft, settings.target)
+    draft, target = pair_models(pair, processing)
+    models = {side: model_identity(place) for side, place in pair.places.items()}
     determining = {
-        "num_tokens": settings.num_tokens,
-        "dtype": settings.dtype,
-    } | settings.processing.recorded
-    determining |= {
+        "num_tokens": num_tokens,
+        "dtype": str(pair.target.dtype),
+        **processing.recorded,
         # Not by name: the same weights elsewhere give the same results.
-        "weights": {side: weights_digest(name) for side, name in names.items()},
+        "weights": {side: model["sha256"] for side, model in models.items()},
         "threads": torch.get_num_threads(),
         "device": pair.device,
     }
-    provenance = (
-        environment()
-        | origin()
-        | {"models": {side: Path(name).name for side, name in names.items()}}
-    )
+    names = {side: model["name"] for side, model in models.items()}
+    provenance = environment() | origin() | {"models": names}
     results = ResultsFile(out, settings=determining, provenance=provenance)
     named = {prompt_name(tokens): tokens for tokens in prompts}
     tasks = [
@@ -100,7 +80,7 @@ def run_decode(
         prompts=named,
         draft=draft,
         target=target,
-        num_tokens=settings.num_tokens,
+        num_tokens=num_tokens,
         eos=end_of_text(pair),
         results=results,
         before_each=forget,

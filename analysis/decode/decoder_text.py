@@ -29,7 +29,7 @@ _MAX_TEXT = 10_000
 _MAX_FILE = 1 << 26
 _MOST_VERTICES = 1 << 20
 """Of a tree that is built to read its levels."""
-_EARLIER_LAWS = {"Deterministic": otm.TopK}  # as results files of earlier versions have them
+_EXAMPLE = "'DraftSelection(4, 8)' or 'Gsd(chain(5))'"
 
 
 def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
@@ -45,22 +45,22 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
     Raises:
         AnalysisError: if the text is anything else.
     """
-    names = _names(folder)
+    names, said = _names(folder), repr(shortened(text, 60))
     try:
         if len(text) > _MAX_TEXT:
             raise ValueError(f"it has {len(text)} characters")
         found = _value(ast.parse(text.strip(), mode="eval").body, names)
     except SyntaxError as error:
         raise AnalysisError(
-            f"{_short(text)} names no decoder: {error.msg}. Write one like {_example()}."
+            f"{said} names no decoder: {error.msg}. Write one like {_EXAMPLE}."
         ) from error
     except (ValueError, TypeError, RecursionError, MemoryError, otm.OtmError) as error:
         raise AnalysisError(
-            f"{_short(text)} names no decoder: {error} Write one like {_example()}."
+            f"{said} names no decoder: {error} Write one like {_EXAMPLE}."
         ) from error
     if not isinstance(found, Decoder):
         raise AnalysisError(
-            f"{_short(text)} is a {type(found).__name__}, not a decoder. Write one of "
+            f"{said} is a {type(found).__name__}, not a decoder. Write one of "
             f"{', '.join(d.__name__ for d in DECODERS)}."
         )
     return found
@@ -71,13 +71,12 @@ def levels_of(decoder: str) -> tuple[str, otm.Verifier, tuple[int, ...]] | None:
 
     None where the levels do not look alike.
 
-    >>> import otm
-    >>> levels_of("DraftSelection(4, 3, otm.RecursiveRejection())")
+    >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
     ('IID', RecursiveRejection(), (4, 1, 1))
     >>> levels_of("Gsd(parents([0, 0, 1]))") is None
     True
     """
-    names = _names(Path()) | _EARLIER_LAWS
+    names = _names(Path())
     del names["tree"]
     try:
         node = ast.parse(decoder[:_MAX_TEXT].strip(), mode="eval").body
@@ -122,36 +121,45 @@ def _names(folder: Path) -> dict[str, Callable[..., Any]]:
 
 
 def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | None):
-        return node.value
-    if isinstance(node, ast.Tuple | ast.List):
-        return tuple(_value(item, names) for item in node.elts)
-    if (
-        isinstance(node, ast.UnaryOp)
-        and isinstance(node.op, ast.USub)
-        and isinstance(node.operand, ast.Constant)
-    ):
-        return -node.operand.value  # type: ignore[operator]
-    if (call := _call(node)) is not None:
-        name, given, named = call
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = (
-                f"did you mean {near[0]}?"
-                if near
-                else f"decoders are {', '.join(d.__name__ for d in DECODERS)}."
-            )
-            raise ValueError(f"{name!r} is unknown; {hint}")
-        keywords = {item.arg: _value(item.value, names) for item in named if item.arg is not None}
-        if len(keywords) < len(named):
-            raise ValueError("** is not allowed.")
-        arguments = [_value(item, names) for item in given]
-        try:
-            inspect.signature(names[name]).bind(*arguments, **keywords)
-        except TypeError as error:
-            raise ValueError(f"{name} was given the wrong arguments: {error}.") from error
-        return names[name](*arguments, **keywords)
+    """Return what a literal or a call stands for; `TreeShape.chain(5)` is `chain(5)`."""
+    match node:
+        case ast.Constant(int() | float() | str() | None as value):
+            return value
+        case ast.Tuple(items) | ast.List(items):
+            return tuple(_value(item, names) for item in items)
+        case ast.UnaryOp(ast.USub(), ast.Constant(value)):
+            return -value  # type: ignore[operator]
+        case ast.Call(ast.Name(name), given, named) | ast.Call(
+            ast.Attribute(ast.Name("TreeShape"), name), given, named
+        ):
+            return _called(name, given, named, names)
     raise ValueError(f"{ast.unparse(node)!r} is neither a literal nor a call of a known name.")
+
+
+def _called(
+    name: str,
+    given: list[ast.expr],
+    named: list[ast.keyword],
+    names: dict[str, Callable[..., Any]],
+) -> Any:
+    """Return what the constructor of a name makes of its arguments."""
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = (
+            f"did you mean {near[0]}?"
+            if near
+            else f"decoders are {', '.join(d.__name__ for d in DECODERS)}."
+        )
+        raise ValueError(f"{name!r} is unknown; {hint}")
+    keywords = {item.arg: _value(item.value, names) for item in named if item.arg is not None}
+    if len(keywords) < len(named):
+        raise ValueError("** is not allowed.")
+    arguments = [_value(item, names) for item in given]
+    try:
+        inspect.signature(names[name]).bind(*arguments, **keywords)
+    except TypeError as error:
+        raise ValueError(f"{name} was given the wrong arguments: {error}.") from error
+    return names[name](*arguments, **keywords)
 
 
 def _read_tree(path: Path) -> TreeShape:
@@ -179,26 +187,6 @@ def _inside(folder: Path, name: str) -> Path:
     if not path.is_relative_to(folder.resolve()):
         raise ValueError(f"{name!r} lies outside {folder}.")
     return path
-
-
-def _short(text: str) -> str:
-    return repr(shortened(text, 60))
-
-
-def _example() -> str:
-    return "'DraftSelection(4, 8)' or 'Gsd(chain(5))'"
-
-
-def _call(node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]] | None:
-    """Return name, arguments and keywords of a call; `TreeShape.chain(5)` is `chain(5)`."""
-    if not isinstance(node, ast.Call):
-        return None
-    match node.func:
-        case ast.Name(name):
-            return name, node.args, node.keywords
-        case ast.Attribute(ast.Name("TreeShape"), name):
-            return name.removeprefix("from_"), node.args, node.keywords
-    return None
 
 
 def _require_small(node: ast.expr) -> None:

@@ -126,9 +126,6 @@ class ResultsFile:
         self.done.add(record.task)
 
     def _resume(self, wanted: dict[str, Any]) -> None:
-        whole = _cut_torn_line(self.path)
-        if whole == 0:
-            raise AnalysisError(f"{self.path} is not a results file. Choose another name.")
         header, records = read_results(self.path)
         found = header["settings"]
         if found != wanted:
@@ -140,6 +137,9 @@ class ResultsFile:
                 "Choose another file."
             )
         self.done = {record.task for record in records}
+        lines = read_lines(self.path, _MAX_LINE)
+        # what follows the last line break was torn by a kill
+        os.truncate(self.path, sum(len(line) for _, line in lines if line.endswith(b"\n")))
 
     def _write(self, line: str) -> None:
         data = (line + "\n").encode()
@@ -248,22 +248,6 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
             yield number, plain_json(line)
         except (ValueError, RecursionError) as error:
             raise bad_line(path, number, f"{error!s:.200}") from error
-
-
-def _cut_torn_line(path: Path) -> int:
-    """Cut what follows the last line break off and return how many bytes remain."""
-    size = path.stat().st_size
-    with path.open("rb+") as file:
-        position = size
-        while position > 0:
-            start = max(0, position - 65_536)
-            file.seek(start)
-            place = file.read(position - start).rfind(b"\n")
-            if place >= 0:
-                file.truncate(start + place + 1)
-                return start + place + 1
-            position = start
-    return 0
 
 
 def prompt_name(tokens: Sequence[int]) -> str:

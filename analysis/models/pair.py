@@ -52,6 +52,12 @@ class Pair:
     draft_tokenizer: Any = None
 
     @property
+    def places(self) -> dict[str, str]:
+        """Where the two models lie by side: folders or hub names."""
+        models = zip(SIDES, (self.draft, self.target), strict=True)
+        return {side: str(model.config._name_or_path) for side, model in models}
+
+    @property
     def device_name(self) -> str:
         """What the device is called: the kind of GPU, or "cpu"."""
         return (

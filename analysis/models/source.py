@@ -14,7 +14,7 @@ from otm._progress import told
 
 from ..errors import AnalysisError
 from ..provenance import environment, weights_digest
-from .names import model_names, model_places
+from .names import SIDES, model_names, model_places
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,14 +75,13 @@ def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
 def describe_source(source: PairSource) -> dict[str, Any]:
     """Load the pair where this runs and return what its measurements depend on."""
     pair = load_source(source)
-    sides = (("draft", pair.draft), ("target", pair.target))
     return environment() | {
         "device": pair.device_name,
         "device_map": source.device_map,
         "num_tokens": pair.num_tokens,
         "notes": list(pair.notes),
-        "weights": {name: weights_digest(str(model.config._name_or_path)) for name, model in sides},
+        "weights": {side: weights_digest(place) for side, place in pair.places.items()},
         "model_revisions": {
-            name: getattr(model.config, "_commit_hash", None) for name, model in sides
+            side: getattr(getattr(pair, side).config, "_commit_hash", None) for side in SIDES
         },
     }

@@ -27,7 +27,7 @@ from otm.trees.optimal import optimal_tree
 
 from ..advise.laws import RankLaw
 from ..advise.walk import Walk, along_all_lengths, tree_gains
-from ..decode.decode_run import RunSettings, run_decode
+from ..decode.decode_run import run_decode
 from ..decode.efficiency import block_efficiency, efficiency, measured_speedup
 from ..decode.plain import PLAIN
 from ..decode.results import Task, TextRecord, prompt_name
@@ -167,14 +167,11 @@ class Laboratory:
         """Decode the experiment's prompts."""
         pair = self.load()
         prompts = held_out_prompts(pair, self.num_prompts)
-        settings = RunSettings(
-            draft=None, target=self.target, num_tokens=NUM_TOKENS, dtype=str(pair.target.dtype)
-        )
         return run_decode(
             pair,
             decoders,
             prompts,
-            settings=settings,
+            num_tokens=NUM_TOKENS,
             seeds=seeds,
             out=self.work / f"{label}.jsonl",
         )

@@ -909,7 +909,6 @@ def test_prompts_without_a_name_of_hexadecimal_digits_are_refused(tmp_path: Path
         ("Gsd(parents([0, 0, 1]))", None),
         ("Gsd(tree('tree.json'))", None),
         ("TreeVerification(chain(2), TopK(1), Naive())", ("TopK", otm.Naive(), (1, 1))),
-        ("TreeVerification(chain(2), Deterministic(1), Naive())", ("TopK", otm.Naive(), (1, 1))),
         ("PrefixTree((1000, 1000, 40))", None),
         ("Ersd(batch(4))", None),
         ("SpeculativeSampling(10**12)", None),
