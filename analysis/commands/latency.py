@@ -36,7 +36,7 @@ def latency(
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
     from ..models.latency import Grid, latency_table, write_latency
-    from ..models.names import SIDES, model_places
+    from ..models.names import SIDES
     from ..models.source import load_source
 
     grid = Grid(
@@ -47,8 +47,7 @@ def latency(
     )
     use_threads(threads)
     pair = load_source(models)
-    places = model_places(models.draft, models.target)
-    record = write_latency(pair, out, models=places, grid=grid, seconds=seconds, any_load=any_load)
+    record = write_latency(pair, out, grid=grid, seconds=seconds, any_load=any_load)
     say(latency_table(record))
     for side in SIDES:
         shown = ", ".join(

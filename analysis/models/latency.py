@@ -54,8 +54,12 @@ class Grid:
     context: int = 128
 
 
+SPECTR = Grid()
+"""SpecTr's tables at all lengths to 8, and trees of up to 64 nodes."""
+
+
 def measure_latency(
-    pair: Pair, grid: Grid | None = None, *, seconds: float = 60.0, least: int = 5
+    pair: Pair, grid: Grid = SPECTR, *, seconds: float = 60.0, least: int = 5
 ) -> dict[str, Any]:
     """Time every cell of a grid on both models, and return medians and quartiles in seconds.
 
@@ -64,8 +68,7 @@ def measure_latency(
 
     Args:
         pair: the two models.
-        grid: what to time; the default is SpecTr's tables at all lengths to 8, and trees of up to
-            64 nodes.
+        grid: what to time.
         seconds: stop after the round that passes this time.
         least: rounds at least, ≥ 1.
 
@@ -78,30 +81,28 @@ def measure_latency(
         AnalysisError: if the grid does not fit the models' positions, or lacks the cell that the
             tables are relative to.
     """
-    chosen = Grid() if grid is None else grid
-    _check_grid(chosen, pair)
+    _check_grid(grid, pair)
     language_models = dict(zip(SIDES, pair_models(pair), strict=True))
     cells: dict[tuple[Any, ...], _Cell] = {}
     for side, model in zip(SIDES, (pair.draft, pair.target), strict=True):
-        for batch in chosen.batches:
-            cache = _cached(model, batch, chosen.context, pair)
-            for length in chosen.lengths:
+        for batch in grid.batches:
+            cache = _cached(model, batch, grid.context, pair)
+            for length in grid.lengths:
                 cells["passes", side, length, batch] = _pass_cell(
                     model, cache, _tokens(batch, length, pair)
                 )
-        for count in chosen.nodes:
-            cells["tree", side, count] = _tree_cell(language_models[side], count, chosen.context)
+        for count in grid.nodes:
+            cells["tree", side, count] = _tree_cell(language_models[side], count, grid.context)
     told(f"passes, for {seconds:.0f} s")
     times = _take_turns(cells, seconds=seconds, least=least, synchronise=_synchroniser(pair.device))
-    return _record(chosen, {name: _summary(values) for name, values in times.items()})
+    return _record(grid, {name: _summary(values) for name, values in times.items()})
 
 
 def write_latency(
     pair: Pair,
     out: Path,
     *,
-    models: Mapping[str, str],
-    grid: Grid | None = None,
+    grid: Grid = SPECTR,
     seconds: float = 60.0,
     any_load: bool = False,
 ) -> dict[str, Any]:
@@ -110,8 +111,6 @@ def write_latency(
     Args:
         pair, grid, seconds: as in `measure_latency`.
         out: the JSON file to write.
-        models: what each of "draft" and "target" is, a hub name or a folder, whose weights are then
-            named by their digest.
         any_load: time on a busy machine too.
 
     Raises:
@@ -121,7 +120,7 @@ def write_latency(
     load = os.getloadavg()
     record = measure_latency(pair, grid, seconds=seconds)
     record["manifest"] = {
-        "models": {side: model_identity(models[side]) for side in SIDES},
+        "models": {side: model_identity(place) for side, place in pair.places.items()},
         "parameters": {side: int(getattr(pair, side).num_parameters()) for side in SIDES},
         "dtype": str(pair.target.dtype).removeprefix("torch."),
         "device": pair.device_name,

@@ -28,10 +28,7 @@ def test_record_of_a_small_grid(pair: Pair, tmp_path: Path) -> None:
     the target's (4, 1).
     """
     grid = Grid(lengths=(4, 8), batches=(1, 2), nodes=(0, 3), context=16)
-    models = {side: str(SHIPPED_PAIR / side) for side in ("draft", "target")}
-    record = write_latency(
-        pair, tmp_path / "latency.json", models=models, grid=grid, seconds=0.0, any_load=True
-    )
+    record = write_latency(pair, tmp_path / "latency.json", grid=grid, seconds=0.0, any_load=True)
     assert json.loads((tmp_path / "latency.json").read_text(encoding="utf-8")) == record
     assert record["relative"]["target"][0][0]["median"] == 1.0
     unit = record["passes"]["target"][0][0]["median"]
@@ -46,7 +43,7 @@ def test_record_of_a_small_grid(pair: Pair, tmp_path: Path) -> None:
     manifest = record["manifest"]
     assert manifest["models"]["target"] == {
         "name": "target",
-        "sha256": weights_digest(models["target"]),
+        "sha256": weights_digest(str(SHIPPED_PAIR / "target")),
     }
     assert {
         "device",
@@ -62,10 +59,7 @@ def test_record_of_a_small_grid(pair: Pair, tmp_path: Path) -> None:
 
 def test_plans_read_the_record_as_costs(pair: Pair, tmp_path: Path) -> None:
     grid = Grid(lengths=(1, 4), batches=(1, 2), nodes=(0,), context=16)
-    models = {side: str(SHIPPED_PAIR / side) for side in ("draft", "target")}
-    record = write_latency(
-        pair, tmp_path / "latency.json", models=models, grid=grid, seconds=0.0, any_load=True
-    )
+    record = write_latency(pair, tmp_path / "latency.json", grid=grid, seconds=0.0, any_load=True)
     costs = read_costs(tmp_path / "latency.json")
     assert (costs.batches, costs.contexts, costs.tokens) == ((1, 2), (16,), (1, 4))
     cost = costs.at(batch=2, context=16, length=3)
