@@ -261,7 +261,7 @@ def shard_range(text: str) -> range:
 
 
 def _source(prompts: Path | None, dataset: str | None, split: str, field: str) -> PromptSource:
-    from ..models.prompts import DataSet, open_prompts
+    from ..models.prompts import data_set, open_prompts
 
     if (prompts is None) == (dataset is None):
         raise AnalysisError(
@@ -270,7 +270,7 @@ def _source(prompts: Path | None, dataset: str | None, split: str, field: str) -
     return (
         open_prompts(prompts, field=field)
         if prompts is not None
-        else DataSet(str(dataset), split, field)
+        else data_set(str(dataset), split=split, field=field)
     )
 
 

@@ -7,8 +7,8 @@ are checked before memory is taken.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
@@ -40,160 +40,17 @@ class Prompt:
 
 
 @dataclasses.dataclass(frozen=True)
-class PromptSource(abc.ABC):
-    """Where prompts are; iterating starts from the first one every time."""
+class PromptSource:
+    """Where prompts are.
 
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """What a reader of the results should see."""
-
-    @abc.abstractmethod
-    def texts(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, text) of every non-blank prompt in order."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PromptFile(PromptSource):
-    """A file of prompts, which are called by its name."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.path.name
-
-
-@dataclasses.dataclass(frozen=True)
-class TextFile(PromptFile):
-    """UTF-8 text with one prompt per line; blank lines are skipped."""
-
-    def texts(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines."""
-        for number, line in _lines(self.path):
-            if line.strip():
-                yield f"{self.name}:{number}", line
-
-
-@dataclasses.dataclass(frozen=True)
-class JsonLines(PromptFile):
-    """One JSON object per line; the prompt is the string in `field`."""
-
-    field: str = "text"
-
-    def texts(self) -> Iterator[tuple[str, str]]:
-        """Yield the field of each line."""
-        for number, line in _lines(self.path):
-            if not line.strip():
-                continue
-            try:
-                record = plain_json(line)
-            except (ValueError, RecursionError) as error:
-                raise AnalysisError(
-                    f"Each line of {self.path} must be a JSON object; line {number} is not: "
-                    f"{error!s:.200}. Correct it."
-                ) from error
-            yield from _field(record, self.field, f"{self.name}:{number}")
-
-
-@dataclasses.dataclass(frozen=True)
-class ParquetFile(PromptFile):
-    """A Parquet file with a column of strings."""
-
-    field: str = "text"
-
-    def texts(self) -> Iterator[tuple[str, str]]:
-        """Yield the column, a batch of rows in memory at a time."""
-        import pyarrow
-        import pyarrow.parquet as pq
-
-        try:
-            with pq.ParquetFile(_existing(self.path)) as file:
-                if self.field not in file.schema_arrow.names:
-                    raise AnalysisError(
-                        f"{self.path} needs a column {self.field!r}; it has "
-                        f"{', '.join(file.schema_arrow.names)}. Pass --field."
-                    )
-                largest = max(
-                    (
-                        file.metadata.row_group(i).total_byte_size
-                        for i in range(file.num_row_groups)
-                    ),
-                    default=0,
-                )
-                if largest > MAX_ROW_GROUP:
-                    raise AnalysisError(
-                        f"Row groups of {self.path} must be at most {MAX_ROW_GROUP:,} bytes "
-                        f"uncompressed; one has {largest:,}. "
-                        "Write it again with smaller row groups."
-                    )
-                values = (
-                    v
-                    for b in file.iter_batches(_PARQUET_BATCH, columns=[self.field])
-                    for v in b.column(0).to_pylist()
-                )
-                for row, value in enumerate(values):
-                    yield from _field({self.field: value}, self.field, f"{self.name}:{row}")
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise AnalysisError(
-                f"{self.path} must be a readable Parquet file; it is not: {error}. Check the file."
-            ) from error
-
-
-@dataclasses.dataclass(frozen=True)
-class DataSet(PromptSource):
-    """A data set of the `datasets` library: a hub name, or a folder of data files.
-
-    The files are text, JSON, CSV, Parquet or Arrow.
+    Attributes:
+        name: what a reader of the results should see.
+        texts: yields (name, text) of every non-blank prompt in order, from the first one every
+            time.
     """
 
-    path: str
-    split: str = "train"
-    field: str = "text"
-
-    @property
-    def name(self) -> str:
-        """The data set's name (of a folder its last part) and split."""
-        return f"{Path(self.path).name}[{self.split}]"
-
-    def texts(self) -> Iterator[tuple[str, str]]:
-        """Stream the column."""
-        for row, record in enumerate(self._open()):
-            yield from _field(record, self.field, f"{self.name}:{row}")
-
-    def _open(self) -> Any:
-        try:
-            import datasets
-        except ImportError as error:
-            raise AnalysisError(
-                "Reading a data set needs the datasets library, which is not installed. Install "
-                "it: pip install datasets."
-            ) from error
-        datasets.disable_progress_bars()
-        try:
-            if (Path(self.path) / "state.json").is_file() or (
-                Path(self.path) / "dataset_dict.json"
-            ).is_file():
-                stored = datasets.load_from_disk(self.path)
-                return stored[self.split] if isinstance(stored, datasets.DatasetDict) else stored
-            builder = datasets.load_dataset_builder(self.path)
-            # Other builders may run code or unpickle what they read.
-            if (kind := type(builder.config).__module__.rsplit(".", 1)[-1]) not in _SAFE_BUILDERS:
-                raise AnalysisError(
-                    f"A data set must consist of {', '.join(_SAFE_BUILDERS)} files; {self.path!r} "
-                    f"is read by {kind!r}. Convert it."
-                )
-            return builder.as_streaming_dataset(split=self.split)
-        except AnalysisError:
-            raise
-        except Exception as error:  # the library raises whatever its readers do
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise AnalysisError(
-                f"The data set must be a hub name or a folder with the split {self.split!r}; "
-                f"{self.path!r} could not be opened: "
-                f"{reason}. Check the name, the split and the network."
-            ) from error
+    name: str
+    texts: Callable[[], Iterator[tuple[str, str]]]
 
 
 def open_prompts(path: Path, *, field: str = "text") -> PromptSource:
@@ -203,10 +60,111 @@ def open_prompts(path: Path, *, field: str = "text") -> PromptSource:
     """
     _existing(path)
     if path.suffix in (".jsonl", ".ndjson"):
-        return JsonLines(path, field)
-    if path.suffix == ".parquet":
-        return ParquetFile(path, field)
-    return TextFile(path)
+        texts = functools.partial(_of_json_lines, path, field)
+    elif path.suffix == ".parquet":
+        texts = functools.partial(_of_parquet, path, field)
+    else:
+        texts = functools.partial(_of_text, path)
+    return PromptSource(path.name, texts)
+
+
+def data_set(path: str, *, split: str = "train", field: str = "text") -> PromptSource:
+    """Return a data set of the `datasets` library: a hub name, or a folder of data files.
+
+    The files are text, JSON, CSV, Parquet or Arrow. It is called by its name, of a folder the last
+    part, and the split.
+    """
+    name = f"{Path(path).name}[{split}]"
+
+    def texts() -> Iterator[tuple[str, str]]:
+        for row, record in enumerate(_open_data_set(path, split)):
+            yield from _field(record, field, f"{name}:{row}")
+
+    return PromptSource(name, texts)
+
+
+def _of_text(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the lines of UTF-8 text."""
+    for number, line in _lines(path):
+        yield f"{path.name}:{number}", line
+
+
+def _of_json_lines(path: Path, field: str) -> Iterator[tuple[str, str]]:
+    """Yield the string in a field of the JSON object on each line."""
+    for number, line in _lines(path):
+        try:
+            record = plain_json(line)
+        except (ValueError, RecursionError) as error:
+            raise AnalysisError(
+                f"Each line of {path} must be a JSON object; line {number} is not: "
+                f"{error!s:.200}. Correct it."
+            ) from error
+        yield from _field(record, field, f"{path.name}:{number}")
+
+
+def _of_parquet(path: Path, field: str) -> Iterator[tuple[str, str]]:
+    """Yield a column of strings, a batch of rows in memory at a time."""
+    import pyarrow
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(_existing(path)) as file:
+            if field not in file.schema_arrow.names:
+                raise AnalysisError(
+                    f"{path} needs a column {field!r}; it has "
+                    f"{', '.join(file.schema_arrow.names)}. Pass --field."
+                )
+            sizes = (file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups))
+            if (largest := max(sizes, default=0)) > MAX_ROW_GROUP:
+                raise AnalysisError(
+                    f"Row groups of {path} must be at most {MAX_ROW_GROUP:,} bytes "
+                    f"uncompressed; one has {largest:,}. "
+                    "Write it again with smaller row groups."
+                )
+            values = (
+                v
+                for b in file.iter_batches(_PARQUET_BATCH, columns=[field])
+                for v in b.column(0).to_pylist()
+            )
+            for row, value in enumerate(values):
+                yield from _field({field: value}, field, f"{path.name}:{row}")
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise AnalysisError(
+            f"{path} must be a readable Parquet file; it is not: {error}. Check the file."
+        ) from error
+
+
+def _open_data_set(path: str, split: str) -> Any:
+    """Return the records of a split, one at a time."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise AnalysisError(
+            "Reading a data set needs the datasets library, which is not installed. Install "
+            "it: pip install datasets."
+        ) from error
+    datasets.disable_progress_bars()
+    try:
+        if any((Path(path) / name).is_file() for name in ("state.json", "dataset_dict.json")):
+            stored = datasets.load_from_disk(path)
+            return stored[split] if isinstance(stored, datasets.DatasetDict) else stored
+        builder = datasets.load_dataset_builder(path)
+        # Other builders may run code or unpickle what they read.
+        if (kind := type(builder.config).__module__.rsplit(".", 1)[-1]) not in _SAFE_BUILDERS:
+            raise AnalysisError(
+                f"A data set must consist of {', '.join(_SAFE_BUILDERS)} files; {path!r} "
+                f"is read by {kind!r}. Convert it."
+            )
+        return builder.as_streaming_dataset(split=split)
+    except AnalysisError:
+        raise
+    except Exception as error:  # the library raises whatever its readers do
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise AnalysisError(
+            f"The data set must be a hub name or a folder with the split {split!r}; "
+            f"{path!r} could not be opened: "
+            f"{reason}. Check the name, the split and the network."
+        ) from error
 
 
 def prompts(source: PromptSource) -> Iterator[Prompt]:
@@ -271,6 +229,7 @@ def _existing(path: Path) -> Path:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield number and text of each line that is not blank."""
     offset = 0
     for number, line in read_lines(_existing(path), MAX_LINE):
         try:
@@ -282,7 +241,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 f"{offset + error.start}). Convert the file, "
                 "for example with iconv -t UTF-8."
             ) from error
-        yield number, text.rstrip("\r\n")
+        if text.strip():
+            yield number, text.rstrip("\r\n")
         offset += len(line)
 
 

@@ -25,15 +25,7 @@ from analysis.commands.measure import measure
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.models.processing import Setting, settings_of
-from analysis.models.prompts import (
-    DataSet,
-    Digest,
-    JsonLines,
-    ParquetFile,
-    TextFile,
-    open_prompts,
-    prompts,
-)
+from analysis.models.prompts import Digest, data_set, open_prompts, prompts
 from analysis.models.source import PairSource, load_source
 from analysis.report.aggregate import aggregate
 from analysis.report.reading import open_run
@@ -874,13 +866,13 @@ def test_every_kind_of_source_has_the_same_prompts(tmp_path: Path) -> None:
     folder.mkdir()
     shutil.copy(tmp_path / "a.jsonl", folder / "train.jsonl")
     sources = [
-        TextFile(tmp_path / "a.txt"),
-        JsonLines(tmp_path / "a.jsonl"),
-        ParquetFile(tmp_path / "a.parquet"),
+        open_prompts(tmp_path / "a.txt"),
+        open_prompts(tmp_path / "a.jsonl"),
+        open_prompts(tmp_path / "a.parquet"),
     ]
     pytest.importorskip("datasets")
     digests = set()
-    for source in (*sources, DataSet(str(folder))):
+    for source in (*sources, data_set(str(folder))):
         digest = Digest()
         found = list(prompts(source))
         for prompt in found:
@@ -889,7 +881,7 @@ def test_every_kind_of_source_has_the_same_prompts(tmp_path: Path) -> None:
         digests.add(digest.hexadecimal)
     assert len(digests) == 1
     with pytest.raises(AnalysisError, match="could not be opened"):
-        list(DataSet(str(tmp_path / "none")).texts())
+        list(data_set(str(tmp_path / "none")).texts())
 
 
 def test_a_data_set_that_is_pickled_is_not_read(tmp_path: Path) -> None:
@@ -898,7 +890,7 @@ def test_a_data_set_that_is_pickled_is_not_read(tmp_path: Path) -> None:
 
     (tmp_path / "train.pkl").write_bytes(pickle.dumps({"text": ["x"]}))
     with pytest.raises(AnalysisError):
-        list(DataSet(str(tmp_path)).texts())
+        list(data_set(str(tmp_path)).texts())
 
 
 def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path: Path) -> None:
@@ -911,8 +903,9 @@ def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path: Path) -> None
         )
         tracemalloc.start()
         digest = Digest()
-        runs._write_prompts(tmp_path / f"{count}.parquet", runs._digested(TextFile(path), digest))
-        for group in runs.in_shards(TextFile(path), 16):
+        source = open_prompts(path)
+        runs._write_prompts(tmp_path / f"{count}.parquet", runs._digested(source, digest))
+        for group in runs.in_shards(source, 16):
             assert len(group) <= 16
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
