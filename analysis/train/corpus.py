@@ -14,7 +14,8 @@ import platform
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -135,10 +136,9 @@ def from_installed_packages(constraints: Path) -> Corpus:
     return Corpus(documents=tuple(documents), provenance=provenance)
 
 
-def from_text_files(paths: Iterable[Path]) -> Corpus:
+def from_text_files(paths: Sequence[Path]) -> Corpus:
     """Read UTF-8 text files, cut at blank lines into documents that a hash deals to both sides."""
     documents = []
-    names = []
     for path in paths:
         try:
             data = read_small(path, _LARGEST_TEXT)
@@ -151,7 +151,6 @@ def from_text_files(paths: Iterable[Path]) -> Corpus:
                 f"({error!s:.300}). Convert it, or name "
                 "another file."
             ) from error
-        names.append(path.name)
         for number, block in enumerate(_blocks(text)):
             documents.append(
                 Document(source=f"{path.name}:{number}", text=block, held_out=held_out(block))
@@ -162,6 +161,7 @@ def from_text_files(paths: Iterable[Path]) -> Corpus:
             Document(source=d.source, text=d.text, held_out=number % 20 == 0)
             for number, d in enumerate(documents)
         ]
+    names = [path.name for path in paths]
     if len(documents) < 2:
         raise AnalysisError(
             "A training text must have at least two blocks separated by blank lines, one to train "
@@ -261,8 +261,7 @@ def sources_table(provenance: Mapping[str, Any]) -> str:
 
 
 def _characters_by_source(documents: list[Document]) -> dict[str, int]:
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for document in documents:
-        source = document.source.split(":")[0]
-        totals[source] = totals.get(source, 0) + len(document.text)
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))
+        totals[document.source.split(":")[0]] += len(document.text)
+    return dict(totals.most_common())

@@ -195,21 +195,19 @@ def _tokens(
     gather: Callable[[], Corpus], pair: Pair, work: Path
 ) -> tuple[NDArray[np.uint16], dict[str, Any]]:
     """Return a corpus' training side as tokens and its provenance, from `work` if there."""
-    cache, origin_of = work / "tokens.npz", work / "corpus.json"
-    if not (cache.is_file() and origin_of.is_file()):
+    cache = work / "corpus.npz"
+    if not cache.is_file():
         corpus = gather()
-        with open_atomically(cache) as file:
-            np.savez(file, tokens=encode(pair.tokenizer, corpus.texts(held_out=False)))
         source = {
             "kind": corpus.provenance["kind"],
             "sha256": corpus.digest,
             "documents": len(corpus.documents),
         }
-        write_json(origin_of, source)
+        tokens = encode(pair.tokenizer, corpus.texts(held_out=False))
+        with open_atomically(cache) as file:
+            np.savez(file, tokens=tokens, source=json.dumps(source))
     with np.load(cache, allow_pickle=False) as stored:
-        tokens: NDArray[np.uint16] = stored["tokens"]
-    source = json.loads(origin_of.read_text(encoding="utf-8"))
-    return tokens, source
+        return stored["tokens"], json.loads(str(stored["source"]))
 
 
 def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)) -> dict[str, Any]:
@@ -222,7 +220,6 @@ def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)
         work / "start.json", bench, lambda: acceptance_by_window(bench, {"start": bench.pair.draft})
     )["start"]
     trials = [Candidate(loss, rate) for loss in losses for rate in plan.rates]
-    chosen: dict[str, float] = {}
 
     def tune() -> dict[str, Any]:
         seed = max(plan.seeds) + 1
@@ -235,8 +232,9 @@ def fine_tune(bench: Bench, *, work: Path, losses: Sequence[str] = tuple(LOSSES)
         return {name: float(np.mean(values[_key(*CHOSEN_BY)])) for name, values in found.items()}
 
     tuned = _cached(work / "rates.json", bench, tune)
-    for loss in losses:
-        chosen[loss] = max(plan.rates, key=lambda rate: tuned[Candidate(loss, rate).name])
+    chosen = {
+        loss: max(plan.rates, key=lambda rate: tuned[Candidate(loss, rate).name]) for loss in losses
+    }
     runs = []
     for seed in plan.seeds:
         candidates = [Candidate(loss, chosen[loss]) for loss in losses]

@@ -14,7 +14,8 @@ from transformers import LlamaForCausalLM
 
 from otm.tabular import markdown
 
-from ..files import make_folder, write_atomically, write_json
+from ..errors import AnalysisError
+from ..files import explain_write_error, make_folder, write_atomically, write_json
 from ..models.names import SIDES
 from ..models.pair import Pair
 from .corpus import Corpus, sources_table
@@ -29,7 +30,6 @@ from .training import (
     evaluate,
     prepare_tokens,
     read_recipe,
-    saving,
     train_model,
 )
 
@@ -92,12 +92,10 @@ def train_pair(
         size = getattr(recipe, name)
         model = train_model(
             size, recipe, train, len(tokenizer), folder=work / name, device=device, name=name
-        )
-        model = model.half().float()  # what a reader of the float16 file will get
-        figures[name] = evaluate(model, held_out, num_bytes, recipe.context)
-        models[name] = model
-        with saving(make_folder(out / name)):
-            _save_float16(model, tokenizer, out / name)
+        ).half()
+        _save(model, tokenizer, make_folder(out / name))
+        models[name] = model.float()  # what a reader of the float16 file will get
+        figures[name] = evaluate(models[name], held_out, num_bytes, recipe.context)
     write_held_out_sample(corpus, out / "held_out.txt")
     pair = Pair(
         draft=models["draft"],
@@ -111,11 +109,14 @@ def train_pair(
     return figures
 
 
-def _save_float16(model: LlamaForCausalLM, tokenizer: object, folder: Path) -> None:
-    import copy
-
-    copy.deepcopy(model).half().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
+def _save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a model and its tokenizer, or raise `AnalysisError` where the folder cannot be written."""
+    try:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except Exception as error:  # the libraries have types of their own besides `OSError`
+        cause = error if isinstance(error, OSError) else OSError(f"{error!s:.300}")
+        raise AnalysisError(explain_write_error(cause, folder)) from error
 
 
 def acceptance_on(
@@ -123,16 +124,13 @@ def acceptance_on(
 ) -> dict[str, list[float]]:
     """Return mean acceptances over all positions of `rows` windows, at temperature 1."""
     starts = np.unique(np.linspace(0, max(0, len(tokens) - context - 1), rows).astype(int))
-    sums: dict[str, np.ndarray] = {}
-    count = 0
+    found: dict[str, list[np.ndarray]] = {}
     for start in starts:
         window = torch.from_numpy(tokens[start : start + context].astype(np.int64))[None]
         draft, target = (torch.softmax(z[0].double(), dim=-1) for z in pair.logits(window))
-        here = acceptance_curves(draft, target, CURVE_K)
-        for name, curve in here.items():
-            sums[name] = sums.get(name, 0) + curve.sum(dim=-1).cpu().numpy()
-        count += int(draft.shape[0])
-    return {name: [float(x) for x in total / count] for name, total in sums.items()}
+        for name, curve in acceptance_curves(draft, target, CURVE_K).items():
+            found.setdefault(name, []).append(curve.cpu().numpy())
+    return {name: np.hstack(parts).mean(axis=-1).tolist() for name, parts in found.items()}
 
 
 def write_held_out_sample(corpus: Corpus, path: Path) -> None:

@@ -164,7 +164,18 @@ def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Ten
     path = folder / "checkpoint.safetensors"
     if not path.exists() and not path.is_symlink():
         return {}, 0
-    tensors, about = _read_checkpoint(path)
+    if not has_content(path):
+        raise AnalysisError(
+            f"{path} must be a checkpoint; it is no regular file. Delete it to begin anew."
+        )
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            about = {"step": "", **(file.metadata() or {})}
+    except (SafetensorError, OSError) as error:
+        raise AnalysisError(
+            f"{path} must be a checkpoint; it cannot be read ({error}). Delete it to begin anew."
+        ) from error
     if about.get("identity") != identity:
         raise AnalysisError(
             f"A run resumes only from a checkpoint of the same recipe and text; {path} was written "
@@ -177,18 +188,3 @@ def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Ten
             "anew."
         )
     return tensors, int(about["step"])
-
-
-def _read_checkpoint(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    if not has_content(path):
-        raise AnalysisError(
-            f"{path} must be a checkpoint; it is no regular file. Delete it to begin anew."
-        )
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            return tensors, {"step": "", **(file.metadata() or {})}
-    except (SafetensorError, OSError) as error:
-        raise AnalysisError(
-            f"{path} must be a checkpoint; it cannot be read ({error}). Delete it to begin anew."
-        ) from error

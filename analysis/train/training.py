@@ -6,12 +6,10 @@ alone, so that a run goes on from its last checkpoint (`resumable`).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
-import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -25,15 +23,7 @@ import otm
 from otm._progress import counted
 
 from ..errors import AnalysisError
-from ..files import (
-    explain_write_error,
-    has_content,
-    make_folder,
-    open_atomically,
-    read_json,
-    shortened,
-)
-from ..provenance import file_digest
+from ..files import has_content, make_folder, open_atomically, read_json, shortened
 from .corpus import Corpus
 from .resumable import Learner, Training, learning_rate_at, make_optimiser
 
@@ -139,6 +129,11 @@ def train_tokenizer(texts: list[str], vocabulary: int) -> PreTrainedTokenizerFas
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return _with_ends(tokenizer)
+
+
+def _with_ends(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """Return a tokenizer whose texts begin and end with the end-of-text token."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=END_OF_TEXT, eos_token=END_OF_TEXT
     )
@@ -241,15 +236,12 @@ def train_model(
 def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, context: int) -> HeldOut:
     """Score held-out tokens in disjoint windows, over a text of `num_bytes` UTF-8 bytes."""
     device = model.device
-    total, scored = 0.0, 0
-    windows = [tokens[start : start + context + 1] for start in range(0, len(tokens) - 1, context)]
-    for window in counted(windows, "held-out windows"):
-        row = torch.from_numpy(window.astype(np.int64))[None].to(device)
-        if row.shape[1] < 2:
-            continue
+    total, scored = 0.0, len(tokens) - 1  # all but the first, each in one window
+    for start in counted(range(0, scored, context), "held-out windows"):
+        window = tokens[start : start + context + 1].astype(np.int64)
+        row = torch.from_numpy(window)[None].to(device)
         logits = model(row[:, :-1]).logits.float()
         total += torch.nn.functional.cross_entropy(logits[0], row[0, 1:], reduction="sum").item()
-        scored += row.shape[1] - 1
     bits = total / math.log(2) * (len(tokens) / scored)
     return HeldOut(nats_per_token=total / scored, bits_per_byte=bits / num_bytes, tokens=scored)
 
@@ -263,18 +255,6 @@ def _identity(size: Size, recipe: Recipe, tokens: np.ndarray) -> str:
     return json.dumps({"size": asdict(size), **common, "tokens": text}, sort_keys=True)
 
 
-@contextlib.contextmanager
-def saving(folder: Path) -> Iterator[None]:
-    """Turn what other libraries raise where a folder cannot be written into `AnalysisError`."""
-    try:
-        yield
-    except AnalysisError:
-        raise
-    except Exception as error:  # some of them raise types of their own
-        cause = error if isinstance(error, OSError) else OSError(f"{error!s:.300}")
-        raise AnalysisError(explain_write_error(cause, folder)) from error
-
-
 def prepare_tokens(
     corpus: Corpus, recipe: Recipe, folder: Path
 ) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray, int]:
@@ -284,46 +264,26 @@ def prepare_tokens(
     """
     held_out_texts = corpus.texts(held_out=True)
     num_bytes = sum(len(text.encode("utf-8", "replace")) for text in held_out_texts)
-    stamp = f"{corpus.digest[:16]}-{recipe.vocabulary}"
-    cache, kept = folder / f"tokens-{stamp}.npz", folder / f"tokenizer-{stamp}"
-    if (found := _cached(cache, kept)) is not None:
+    cache = make_folder(folder) / f"tokens-{corpus.digest[:16]}-{recipe.vocabulary}.npz"
+    if (found := _cached(cache)) is not None:
         return *found, num_bytes
     texts = corpus.texts(held_out=False)
     tokenizer = train_tokenizer(texts, recipe.vocabulary)
     train, held_out = encode(tokenizer, texts), encode(tokenizer, held_out_texts)
-    with saving(kept):
-        if kept.is_dir():
-            shutil.rmtree(kept)  # whatever lies there is not what was written
-        make_folder(kept)
-        tokenizer.save_pretrained(kept)
     with open_atomically(cache) as file:
-        np.savez(file, train=train, held_out=held_out, tokenizer=_folder_digest(kept))
+        spelled = tokenizer.backend_tokenizer.to_str()
+        np.savez(file, train=train, held_out=held_out, tokenizer=spelled)
     return tokenizer, train, held_out, num_bytes
 
 
-def _cached(
-    cache: Path, kept: Path
-) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray] | None:
+def _cached(cache: Path) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray] | None:
     """Return what was prepared before, None if it is not there or not what was written."""
     if not has_content(cache):
         return None
     try:
         with cache.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            train, held_out, digest = stored["train"], stored["held_out"], str(stored["tokenizer"])
-        if digest != _folder_digest(kept):
-            return None
-        return PreTrainedTokenizerFast.from_pretrained(kept), train, held_out
-    except (
-        Exception
-    ):  # an archive carries checksums; what its readers raise where they do not fit is theirs
+            tokenizer = _with_ends(Tokenizer.from_str(str(stored["tokenizer"])))
+            return tokenizer, stored["train"], stored["held_out"]
+    # an archive carries checksums; what its readers raise where they do not fit is theirs
+    except Exception:
         return None
-
-
-def _folder_digest(folder: Path) -> str:
-    """Return the SHA-256 of a folder's files and their names."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        if not has_content(path):
-            return ""
-        digest.update(path.name.encode() + b"\0" + bytes.fromhex(file_digest(path)))
-    return digest.hexdigest()
