@@ -38,16 +38,14 @@ import torch
 
 from otm.audit import BlockBatchCandidate, BlockCandidate
 
-ProbabilityKernel = Callable[
-    [torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor
-]
-"""kernel(draft_probs (B, γ, V), draft_token_ids (B, γ), target_probs (B, γ+1, V), generator) ->
-output ids (B, γ+1), −1 padded.
+Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor]
+"""kernel(draft (B, γ, V), draft_token_ids (B, γ), target (B, γ+1, V), generator) -> output ids (B,
+γ+1), −1 padded; draft and target are probabilities, or logits.
 """
 
 
 def from_probability_kernel(
-    kernel: ProbabilityKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
+    kernel: Kernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> BlockBatchCandidate:
     """Return a kernel of FlashInfer's kind as a candidate for `otm.audit.battery` and
     `otm.audit.sampled_blocks`.
@@ -56,7 +54,7 @@ def from_probability_kernel(
     different places: a bonus token from the wrong row, or a row that another one stops, shows.
 
     Args:
-        kernel: as `ProbabilityKernel`.
+        kernel: as `Kernel`, of probabilities.
         name: for the report.
         device, dtype: of the tensors that the kernel gets.
 
@@ -83,14 +81,8 @@ def from_probability_kernel(
     return BlockBatchCandidate(verify, name=name)
 
 
-LogitKernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], torch.Tensor]
-"""kernel(draft_logits (B, γ, V), draft_token_ids (B, γ), target_logits (B, γ+1, V), generator) ->
-ids (B, γ+1), −1 padded.
-"""
-
-
 def from_logit_kernel(
-    kernel: LogitKernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
+    kernel: Kernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> BlockBatchCandidate:
     """Return a kernel of vLLM's kind, logits in and tokens out, as a candidate for
     `otm.audit.battery`.
@@ -100,8 +92,8 @@ def from_logit_kernel(
     commonest and a test at temperature 1 does not see them.
 
     Args:
-        kernel: as `LogitKernel`; logits are log-probabilities, −∞ where the problem's probability
-            is 0.
+        kernel: as `Kernel`, of logits; these are log-probabilities, −∞ where the problem's
+            probability is 0.
         name, device, dtype: as for `from_probability_kernel`.
 
     Example for vLLM: build `SpecDecodeMetadata.make_dummy(draft_ids.tolist(), device)`, a

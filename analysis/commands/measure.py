@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from ..errors import AnalysisError
 from ..models.processing import Setting
 from ..models.source import PairSource
 from .options import grouped, integers, output_option
-
-if TYPE_CHECKING:
-    from ..models.prompts import PromptSource
 
 _OF_TRACES = {
     "out",
@@ -145,6 +142,7 @@ def measure(
     """Measure every batched scheme on real logits, position by position, into Parquet shards."""
     if from_trace is not None:
         _check_trace_options(context)
+    from ..models.prompts import data_set, open_prompts
     from ..run.identity import unchecked_note
     from ..run.resources import resources
     from ..run.runs import measure_prompts, measure_trace_file
@@ -187,7 +185,15 @@ def measure(
             out, trace=from_trace, settings=settings, workers=place, share=share, allow=differing
         )
     else:
-        source = _source(prompts, dataset, split, field)
+        if (prompts is None) == (dataset is None):
+            raise AnalysisError(
+                "A measurement needs either --prompts FILE or --dataset NAME; pass one of them."
+            )
+        source = (
+            open_prompts(prompts, field=field)
+            if prompts is not None
+            else data_set(str(dataset), split=split, field=field)
+        )
         summary = measure_prompts(
             out,
             source=source,
@@ -258,20 +264,6 @@ def shard_range(text: str) -> range:
     if not 0 <= start < stop:
         raise AnalysisError(f"shards must be START:STOP with 0 <= START < STOP; got {text!r}.")
     return range(start, stop)
-
-
-def _source(prompts: Path | None, dataset: str | None, split: str, field: str) -> PromptSource:
-    from ..models.prompts import data_set, open_prompts
-
-    if (prompts is None) == (dataset is None):
-        raise AnalysisError(
-            "A measurement needs either --prompts FILE or --dataset NAME; pass one of them."
-        )
-    return (
-        open_prompts(prompts, field=field)
-        if prompts is not None
-        else data_set(str(dataset), split=split, field=field)
-    )
 
 
 def merge(

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from otm import Processing
+from otm._arrays import to_numpy
 from otm.errors import InvalidDistribution
 
-from .pair import to_numpy
 from .trie import Context
 
 Allowed = Callable[[tuple[int, ...]], Any]

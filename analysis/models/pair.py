@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
-from numpy.typing import NDArray
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
@@ -151,19 +149,23 @@ def load_pair(
             accelerate.
     """
     place = choose_device(device)
-    spread = {} if device_map is None else {"device_map": _check_device_map(device_map)}
+    if device_map is not None and importlib.util.find_spec("accelerate") is None:
+        raise AnalysisError(
+            "A device map needs the accelerate library, which is not installed. Install it: pip "
+            "install accelerate."
+        )
+    spread = {} if device_map is None else {"device_map": device_map}
     # two small files load at once; errors should stand alone on the screen
     logging.disable_progress_bar()
-    places = model_places(draft, target)
-    names = places["draft"], places["target"]
+    names = list(model_places(draft, target).values())
     borrows = is_distilled(Path(names[0]))
     own = names[1:] if borrows else names  # a distilled draft has its target's tokenizer
     for side, name in zip(SIDES[-len(own) :], own, strict=True):
         _check_folder(side, name)
     tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in own]
-    other = two_tokenizers and tokenizers[0].get_vocab() != tokenizers[-1].get_vocab()
-    if not other:
-        _require_same_tokenizer(tokenizers[0], tokenizers[-1], names)
+    other = tokenizers[0].get_vocab() != tokenizers[-1].get_vocab()
+    if other and not two_tokenizers:
+        raise _two_tokenizers(tokenizers, names)
     models = [
         _load(
             AutoModelForCausalLM,
@@ -248,11 +250,6 @@ def load_tokenizer(target: str | None) -> tuple[str, Any]:
     return name, _load(AutoTokenizer, name, "tokenizer", trust_remote_code=False)
 
 
-def to_numpy(tensor: torch.Tensor) -> NDArray[np.float64]:
-    """Copy a tensor to the host as float64."""
-    return tensor.detach().double().cpu().numpy()
-
-
 def choose_device(name: str) -> str:
     """Return the device that a name asks for, or raise `AnalysisError` without it here."""
     if name == "auto":
@@ -271,16 +268,6 @@ def choose_device(name: str) -> str:
             "--device cpu."
         )
     return name
-
-
-def _check_device_map(device_map: str) -> str:
-    """Return the map, or raise `AnalysisError` where accelerate, which applies it, is missing."""
-    if importlib.util.find_spec("accelerate") is None:
-        raise AnalysisError(
-            "A device map needs the accelerate library, which is not installed. Install it: pip "
-            "install accelerate."
-        )
-    return device_map
 
 
 def _check_folder(side: str, name: str) -> None:
@@ -381,15 +368,14 @@ def _refuse_remote_code(name: str, *, local_files_only: bool) -> None:
         )
 
 
-def _require_same_tokenizer(draft: Any, target: Any, names: tuple[str, str]) -> None:
-    left, right = draft.get_vocab(), target.get_vocab()
-    if left == right:
-        return
+def _two_tokenizers(tokenizers: Sequence[Any], names: Sequence[str]) -> AnalysisError:
+    """Return the error that names what two tokenizers differ in."""
+    left, right = (tokenizer.get_vocab() for tokenizer in tokenizers)
     differing = sorted(
         token for token in left.keys() | right.keys() if left.get(token) != right.get(token)
     )
     example = differing[0]
-    raise AnalysisError(
+    return AnalysisError(
         f"Draft and target must share one tokenizer: acceptance compares token ids. {names[0]} has "
         f"{len(left)} tokens, "
         f"{names[1]} has {len(right)}, and {len(differing)} differ (for example {example!r:.80}: "

@@ -37,12 +37,7 @@ def choose_evaluator(model: Any, device: str, num_tokens: int) -> tuple[str | No
         raise AnalysisError(
             f"num_tokens must lie in 1..{rows}, the tokens that the model scores; got {num_tokens}."
         )
-    obstacle = configuration_obstacle(model)
-    max_length = longest_context(model)
-    if obstacle is None and max_length is not None and max_length < _FLAT_LENGTH:
-        obstacle = f"its {max_length} positions are too few to compare a tree pass with plain ones"
-    if obstacle is None:
-        obstacle = observed_obstacle(model, device, num_tokens)
+    obstacle = configuration_obstacle(model) or observed_obstacle(model, device, num_tokens)
     return (
         (None, TreeEvaluator(model, device))
         if obstacle is None
@@ -61,7 +56,7 @@ def longest_context(model: Any) -> int | None:
 def configuration_obstacle(model: Any) -> str | None:
     """Return what in a model's configuration rules tree passes out, if anything.
 
-    It is asked for what a small tree would not show.
+    It is asked for what a small tree would not show, and for room for that tree.
     """
     kinds = sorted(
         {type(layer).__name__ for layer in DynamicCache(config=model.config).layers}
@@ -85,6 +80,9 @@ def configuration_obstacle(model: Any) -> str | None:
                 f"its rotary frequencies change with the length ({scaling['rope_type']}), and "
                 "cached keys keep the old ones"
             )
+    most = longest_context(model)
+    if most is not None and most < _FLAT_LENGTH:
+        return f"its {most} positions are too few to compare a tree pass with plain ones"
     return None
 
 

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
+from otm._arrays import to_numpy
 from otm._progress import counted
 from otm.sequence.models import OneByOne
 
 from ..errors import AnalysisError
 from ..files import write_json
 from ..models.names import model_places
-from ..models.pair import Pair, load_pair, to_numpy
+from ..models.pair import Pair, load_pair
 from ..provenance import environment, published_origin, weights_digest
 from . import selection_run
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import otm
-from otm._arrays import Floats
+from otm._arrays import Floats, to_numpy
 from otm.sequence import Decoder, SpeculativeSampling
 from otm.statistics import Estimate, ratio_of_means, t_quantile
 from otm.trees import TreeShape
@@ -34,7 +34,7 @@ from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR, json_values, write_json
 from ..models.names import SIDES, model_places
-from ..models.pair import Pair, to_numpy
+from ..models.pair import Pair
 from ..models.source import PairSource, load_source
 from ..provenance import environment, published_origin, require_quiet, weights_digest
 from ..statistics import clustered_error, limits

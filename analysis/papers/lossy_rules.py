@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
+from otm._arrays import to_numpy
 from otm._progress import counted
 from otm.sequence import Enumerated, Fly, Memoised, loose_step
 from otm.sequence.decoder import evaluate
 from otm.sequence.greedy_chain import read_chain
 
 from ..models.causal import CausalModel
-from ..models.pair import Pair, to_numpy
+from ..models.pair import Pair
 
 MakeRule = Callable[[float, float], otm.Verifier]
 """A rule for (its parameter, the largest logit of the context)."""

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 import otm
-from otm._arrays import inverse_cdf
+from otm._arrays import inverse_cdf, to_numpy
 from otm._progress import told
 
 from ..advise.laws import (
@@ -36,7 +36,7 @@ from ..advise.laws import (
 from ..decode.results import prompt_name
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
-from ..models.pair import Pair, end_of_text, to_numpy
+from ..models.pair import Pair, end_of_text
 from ..steps.texts import SampledText
 
 MOST_SEQUENCES = 8

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 import otm
 from otm import drawing, tabular
+from otm._arrays import to_numpy
 from otm._progress import counted
 from otm.lossy.output import Distortion
 from otm.statistics import Estimate, t_quantile
 
 from ..errors import AnalysisError
-from ..models.pair import Pair, to_numpy
+from ..models.pair import Pair
 from ..models.processing import Setting
 from ..run.bound_columns import bounds_table
 from ..run.ranks import SIZES, acceptance_by_rank, best_tree, simulated_tokens, upper_with_gradient

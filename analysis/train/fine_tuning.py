@@ -72,21 +72,16 @@ def _loss_of(acceptance: Callable[[torch.Tensor], torch.Tensor], k: int) -> Loss
     return loss
 
 
-def _surprise(acceptance: torch.Tensor) -> torch.Tensor:
-    return -torch.log(acceptance)
-
-
-def _rejection(acceptance: torch.Tensor) -> torch.Tensor:
-    return 1.0 - acceptance
-
-
 LOSSES: dict[str, Loss] = {
     "cross-entropy": _cross_entropy,
     "forward KL": _forward_divergence,
-    "-log acceptance, k = 1": _loss_of(_surprise, 1),
-    "1 - acceptance, k = 1": _loss_of(_rejection, 1),
-    f"-log acceptance, k = {TRAINED_K}": _loss_of(_surprise, TRAINED_K),
-    f"1 - acceptance, k = {TRAINED_K}": _loss_of(_rejection, TRAINED_K),
+} | {
+    f"{name}, k = {k}": _loss_of(function, k)
+    for k in (1, TRAINED_K)
+    for name, function in (
+        ("-log acceptance", lambda acceptance: -torch.log(acceptance)),
+        ("1 - acceptance", lambda acceptance: 1.0 - acceptance),
+    )
 }
 """Every loss by name: the one that the shipped draft was trained by, the usual one of distillation,
 and two of the acceptance.
