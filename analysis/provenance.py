@@ -193,10 +193,7 @@ def differences(left: Any, right: Any, path: str = "") -> list[str]:
 
 
 def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    return next((found.version for found in metadata.distributions(name=name)), None)
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -20,7 +20,7 @@ from ..models.processing import AS_THEY_ARE, Setting
 from ..provenance import environment, model_identity, origin
 from .efficiency import efficiency, measured_speedup
 from .plain import PLAIN, decode_text
-from .results import ResultsFile, Task, TextRecord, prompt_name, read_results
+from .results import ResultsFile, Task, TextRecord, open_results, prompt_name
 
 FEW_PROMPTS = 10
 """Below this many prompts an interval over prompts is rough: it rests on that few observations."""
@@ -86,7 +86,7 @@ def run_decode(
         before_each=forget,
     )
     asked = set(tasks)
-    return [record for record in read_results(out)[1] if record.task in asked]
+    return [record for record in open_results(out)[1] if record.task in asked]
 
 
 def run_tasks(

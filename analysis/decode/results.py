@@ -126,7 +126,7 @@ class ResultsFile:
         self.done.add(record.task)
 
     def _resume(self, wanted: dict[str, Any]) -> None:
-        header, records = read_results(self.path)
+        header, records = open_results(self.path)
         found = header["settings"]
         if found != wanted:
             # somebody else's file may say anything at length
@@ -147,16 +147,6 @@ class ResultsFile:
             file.write(data)  # one write of one line: a kill leaves at most one torn line, the last
             file.flush()
             os.fsync(file.fileno())
-
-
-def read_results(path: Path) -> tuple[dict[str, Any], list[TextRecord]]:
-    """Read a results file: its header and its records; a torn last line is left out.
-
-    Raises:
-        AnalysisError: if the file is not one.
-    """
-    header, records = open_results(path)
-    return header, list(records)
 
 
 def open_results(path: Path) -> tuple[dict[str, Any], Iterator[TextRecord]]:

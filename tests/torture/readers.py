@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 import otm
 from analysis.commands.options import integers  # noqa: F401 (imported here, so that no trial waits for it)
 from analysis.decode.decoder_text import decoder_from_text
-from analysis.decode.results import ResultsFile, Task, TextRecord, prompt_name, read_results
+from analysis.decode.results import ResultsFile, Task, TextRecord, open_results, prompt_name
 from analysis.errors import AnalysisError
 from analysis.models.prompts import Digest, open_prompts, prompts
 from analysis.models.source import PairSource
@@ -804,7 +804,7 @@ def _make_results(folder: Path, shift: int = 0) -> None:
 
 
 def _read_results(folder: Path) -> Any:
-    header, records = read_results(folder / "results.jsonl")
+    header, records = open_results(folder / "results.jsonl")
     return dict(header), [_in_the_files_words(record) for record in records]
 
 
@@ -820,7 +820,7 @@ def _read_decoded(folder: Path) -> Any:
 
 
 def _decoded_due(folder: Path) -> Any:
-    records = read_results(folder / "results.jsonl")[1]
+    records = list(open_results(folder / "results.jsonl")[1])
     rows = []
     for decoder in dict.fromkeys(record.task.decoder for record in records):
         mine = [record for record in records if record.task.decoder == decoder]
@@ -837,7 +837,7 @@ def _resume_results(folder: Path) -> Any:
 
 
 def _resume_due(folder: Path) -> Any:
-    records = read_results(folder / "results.jsonl")[1]
+    records = list(open_results(folder / "results.jsonl")[1])
     return sorted({record.task for record in records}, key=repr)
 
 
@@ -1129,8 +1129,8 @@ READERS: dict[str, Reader] = {
         [same],
         foreign=_make_models_run(1),
     ),
-    "analysis.decode.results.read_results": Reader(
-        "analysis.decode.results.read_results", _make_results, _read_results,
+    "analysis.decode.results.open_results": Reader(
+        "analysis.decode.results.open_results", _make_results, _read_results,
         {"results.jsonl": damage.JSON}, [accounted("results.jsonl", torn=True)]
     ),
     "analysis.report.decode_results.read_decode": Reader(

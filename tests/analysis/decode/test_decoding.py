@@ -17,7 +17,7 @@ from analysis.decode.decode_run import run_tasks
 from analysis.decode.decoder_text import decoder_from_text
 from analysis.decode.efficiency import efficiency, measured_speedup
 from analysis.decode.plain import PLAIN
-from analysis.decode.results import ResultsFile, Task, TextRecord, prompt_name, read_results
+from analysis.decode.results import ResultsFile, Task, TextRecord, open_results, prompt_name
 from analysis.errors import AnalysisError
 from otm.sequence import (
     DraftSelection,
@@ -43,7 +43,7 @@ def decode(path: Path, tasks: list[Task] = TASKS, **changes: object) -> list[Tex
     results = ResultsFile(path, settings={"num_tokens": 12}, provenance={})
     options = {"draft": draft, "target": target, "num_tokens": 12, "eos": None} | changes
     run_tasks(tasks, decoders=DECODERS, prompts=PROMPTS, results=results, **options)  # type: ignore[arg-type]
-    return read_results(path)[1]
+    return list(open_results(path)[1])
 
 
 def values(records: list[TextRecord]) -> list[tuple[object, ...]]:
@@ -98,7 +98,7 @@ def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(AnalysisError, match="NaN or infinite") as caught:
         decode(path, target=Failing())
-    kept = read_results(path)[1]
+    kept = list(open_results(path)[1])
     assert 0 < len(kept) < len(TASKS)
     assert f"{len(kept)} records are safe" in str(caught.value)
     assert values(decode(path)) == values(decode(tmp_path / "whole.jsonl"))
@@ -271,7 +271,8 @@ def test_the_command_adds_plain_decoding_and_says_what_was_decoded_with(
     words = ("--decoder", "DraftSelection(2, 3)", "--num-tokens", "6", "--device", "cpu")
     shown = printed("decode", "--prompts", prompts, "--out", out, *words)
     assert "tokens/call" in shown and "x plain" in shown
-    header, records = read_results(out)
+    header, rows = open_results(out)
+    records = list(rows)
     assert len(records) == 4
     for record in records:
         if record.task.decoder == PLAIN:
@@ -316,7 +317,7 @@ def test_records_that_no_run_wrote_are_refused(tmp_path: Path, change: dict, mes
         "".join(json.dumps(line) + "\n" for line in (header, RECORD, RECORD | {"seed": 1} | change))
     )
     with pytest.raises(AnalysisError, match=message):
-        read_results(path)
+        list(open_results(path)[1])
 
 
 def test_results_do_not_wait_for_the_reader_of_a_pipe(tmp_path: Path) -> None:

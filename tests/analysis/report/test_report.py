@@ -24,7 +24,7 @@ from scipy import stats
 import otm
 from analysis.decode.decoder_text import levels_of, most_tokens
 from analysis.decode.efficiency import efficiency
-from analysis.decode.results import read_results
+from analysis.decode.results import open_results
 from analysis.errors import AnalysisError
 from analysis.report import aggregate as aggregation, aggregate as surveying, explanations, reading
 from analysis.report.aggregate import Aggregates, aggregate
@@ -857,7 +857,7 @@ def test_a_file_that_decode_wrote_is_reported(plain: Measured, tmp_path: Path, p
     shown = printed("decode", *words, "--device", "cpu")
     written = write_report(plain.run.folder, out=tmp_path / "out", decode=results)
     summary, page = (path.read_text(encoding="utf-8") for path in (written.markdown, written.html))
-    records = read_results(results)[1]
+    records = list(open_results(results)[1])
     for decoder in decoders:
         found = efficiency(records, decoder=decoder)
         tokens = found.tokens_per_call
