@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, final
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from otm.errors import InvalidDistribution, InvalidParameter, Unsupported
-from otm.pmf import check_count
+from otm.errors import InvalidDistribution, Unsupported
+from otm.pmf import check_choice, check_count
 
 from ..models.causal import CausalModel
 from .block_kseq import block_kseq
@@ -98,11 +98,8 @@ class Speculative:
     def __init__(
         self, draft: Any, *, decoder: str = DECODERS[0], num_drafts: int = 8, length: int = 8
     ) -> None:
-        if decoder not in DECODERS:
-            raise InvalidParameter(
-                f"decoder must be one of {', '.join(DECODERS)}; got {decoder!r}. Choose one."
-            )
-        self.decoder, self.length = decoder, check_count(length, name="length")
+        self.decoder = check_choice(decoder, name="decoder", choices=DECODERS)
+        self.length = check_count(length, name="length")
         several = check_count(num_drafts, name="num_drafts")
         self.num_drafts = 1 if decoder == DECODERS[-1] else several
         self.draft = _causal(draft)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from otm._progress import told
+from otm.pmf import check_choice
 
-from ..errors import AnalysisError
 from ..provenance import environment, weights_digest
 from .names import SIDES, model_names, model_places
 
@@ -56,17 +56,12 @@ def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
     told(f"models: loading{size}")
 
     kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-    if source.dtype not in kinds:
-        raise AnalysisError(
-            f"The weights' dtype must be one of {', '.join(kinds)}; got {source.dtype!r}. Choose "
-            "one."
-        )
     return load_pair(
         draft=source.draft,
         target=source.target,
         device=source.device,
         device_map=source.device_map,
-        dtype=kinds[source.dtype],
+        dtype=kinds[check_choice(source.dtype, name="dtype", choices=list(kinds))],
         trust_remote_code=source.trust_remote_code,
         two_tokenizers=two_tokenizers,
     )

@@ -119,19 +119,21 @@ def from_installed_packages(constraints: Path) -> Corpus:
         files += [(name, path) for path in _distribution_files(name)]
     seen: set[bytes] = set()
     documents: list[Document] = []
+    characters: Counter[str] = Counter()
     for source, path in counted(files, "files with docstrings"):
         texts = [text for text in _docstrings(path) if _is_new(text, seen)]
         if texts:
             label = f"{source}:{path.name}:{len(documents)}"
             side = held_out(f"{source}/{path.parent.name}/{path.name}")
             documents.append(Document(source=label, text="\n\n".join(texts), held_out=side))
+            characters[source] += len(documents[-1].text)
     provenance: dict[str, object] = {
         "kind": "docstrings of installed packages",
         "python": sys.version.split()[0],
         "platform": platform.machine(),
         "packages": {name: metadata.version(name) for name in names},
         "licences": {name: _licence(name) for name in names} | {"python": "PSF-2.0"},
-        "characters": _characters_by_source(documents),
+        "characters": dict(characters.most_common()),
     }
     return Corpus(documents=tuple(documents), provenance=provenance)
 
@@ -258,10 +260,3 @@ def sources_table(provenance: Mapping[str, Any]) -> str:
         for name, size in provenance.get("characters", {}).items()
     ]
     return markdown(("source", "version", "characters", "licence as declared"), rows)
-
-
-def _characters_by_source(documents: list[Document]) -> dict[str, int]:
-    totals: Counter[str] = Counter()
-    for document in documents:
-        totals[document.source.split(":")[0]] += len(document.text)
-    return dict(totals.most_common())
