@@ -54,12 +54,8 @@ class Grid:
     context: int = 128
 
 
-SPECTR = Grid()
-"""SpecTr's tables at all lengths to 8, and trees of up to 64 nodes."""
-
-
 def measure_latency(
-    pair: Pair, grid: Grid = SPECTR, *, seconds: float = 60.0, least: int = 5
+    pair: Pair, grid: Grid, *, seconds: float = 60.0, least: int = 5
 ) -> dict[str, Any]:
     """Time every cell of a grid on both models, and return medians and quartiles in seconds.
 
@@ -94,7 +90,7 @@ def measure_latency(
         for count in grid.nodes:
             cells["tree", side, count] = _tree_cell(language_models[side], count, grid.context)
     told(f"passes, for {seconds:.0f} s")
-    times = _take_turns(cells, seconds=seconds, least=least, synchronise=_synchroniser(pair.device))
+    times = _take_turns(cells, seconds=seconds, least=least, device=pair.device)
     return _record(grid, {name: _summary(values) for name, values in times.items()})
 
 
@@ -102,7 +98,7 @@ def write_latency(
     pair: Pair,
     out: Path,
     *,
-    grid: Grid = SPECTR,
+    grid: Grid,
     seconds: float = 60.0,
     any_load: bool = False,
 ) -> dict[str, Any]:
@@ -165,9 +161,7 @@ def measure_passes(
     for context in lengths:
         cells["draft", context] = _tree_cell(draft, 0, context)
         cells |= {("target", context, count): _tree_cell(target, count, context) for count in sizes}
-    times = _take_turns(
-        cells, seconds=seconds, least=3, synchronise=_synchroniser(device), tick=tick
-    )
+    times = _take_turns(cells, seconds=seconds, least=3, device=device, tick=tick)
     medians = {name: _summary(values)["median"] for name, values in times.items()}
     return CostSurface.of_points(
         {(1, context): medians["draft", context] for context in lengths},
@@ -231,9 +225,11 @@ def _take_turns(
     *,
     seconds: float,
     least: int,
-    synchronise: Callable[[], object],
+    device: str,
     tick: Callable[[], object] = lambda: None,
 ) -> dict[Any, list[float]]:
+    waits = torch.device(device).type == "cuda"
+    synchronise = torch.cuda.synchronize if waits else lambda: None
     times: dict[Any, list[float]] = {name: [] for name in cells}
     for cell in cells.values():
         cell.run(cell.prepare())  # kernels compile and memory is taken on first use
@@ -319,7 +315,3 @@ def _tokens(batch: int, length: int, pair: Pair) -> torch.Tensor:
     """Return tokens `(batch, length)` from all over the vocabulary."""
     values: NDArray[np.int64] = (np.arange(batch * length) * 7919 + 11) % pair.num_tokens
     return torch.from_numpy(values.reshape(batch, length)).to(pair.device)
-
-
-def _synchroniser(device: str) -> Callable[[], object]:
-    return torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
