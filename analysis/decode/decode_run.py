@@ -38,15 +38,17 @@ def run_decode(
 ) -> list[TextRecord]:
     """Decode every prompt with every decoder and seed, skipping what the results file holds.
 
-    Args:
-        pair, decoders, prompts: as they are named in tasks.
-        num_tokens: tokens decoded per text.
-        seeds: one text each.
-        out: the results file.
-        processing: what is done with each model's logits.
-
     Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts.
     Plain decoding is always among them: it is what speed-ups are over.
+
+    Args:
+        pair: the two models.
+        decoders: by their texts.
+        prompts: in tokens, at least one.
+        num_tokens: tokens decoded per text.
+        seeds: one text of a prompt and decoder each.
+        out: the results file.
+        processing: what is done with each model's logits.
     """
     draft, target = pair_models(pair, processing)
     models = {side: model_identity(place) for side, place in pair.places.items()}

@@ -118,14 +118,12 @@ def distributions(
     """Yield what compiled rows take of each setting: weights and their logarithms, `(..., V)` each.
 
     Weights are in float64, and probabilities but where top-p keeps a part: there they are exp((z −
-    max z)/T), since what it drops is left out before a row is divided by its sum.
+    max z)/T), since what it drops is left out before a row is divided by its sum. Logarithms are
+    finite everywhere, meaningless where the probability is 0, and None where none are at hand.
 
     Args:
         logits: `(..., V)`, float32 or float64.
         settings: what is done with the logits.
-
-    Logarithms are finite everywhere, meaningless where the probability is 0, and None where none
-    are at hand.
     """
     likeliest = None
     for processing in settings:
