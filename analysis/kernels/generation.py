@@ -135,7 +135,7 @@ class Speculative:
         target.forget()
         self.draft.forget()
         rows = list(input_ids.split(1))
-        going = range(len(rows))
+        going = list(range(len(rows)))
 
         def processed(place: Place, logits: Tensor) -> Tensor:
             # a processor may keep something for each row: it is asked for all, and one is read

@@ -229,7 +229,7 @@ def _take_turns(
     tick: Callable[[], object] = lambda: None,
 ) -> dict[Any, list[float]]:
     waits = torch.device(device).type == "cuda"
-    synchronise = torch.cuda.synchronize if waits else lambda: None
+    synchronise: Callable[[], object] = torch.cuda.synchronize if waits else lambda: None
     times: dict[Any, list[float]] = {name: [] for name in cells}
     for cell in cells.values():
         cell.run(cell.prepare())  # kernels compile and memory is taken on first use
