@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR
 from .public import PUBLIC, public_folder
@@ -31,19 +29,15 @@ def model_places(draft: str | None, target: str | None) -> dict[str, str]:
         base = name.removesuffix("-draft")
         if name in PUBLIC:
             places[side] = str(public_folder(name))
-        elif base in PUBLIC and base != name:
-            places[side] = str(_draft_of(base))
+        elif base in PUBLIC:
+            folder = PUBLIC[base].draft
+            if not folder.is_dir():
+                raise AnalysisError(
+                    f"No draft for {base} comes with this copy of the library. Name one that has "
+                    "its tokenizer with --draft, or distil "
+                    f"one: train --target {base}."
+                )
+            places[side] = str(folder)
         else:
             places[side] = given or str(SHIPPED_PAIR / side)
     return {side: places[side] for side in SIDES}
-
-
-def _draft_of(name: str) -> Path:
-    folder = PUBLIC[name].draft
-    if not folder.is_dir():
-        raise AnalysisError(
-            f"No draft for {name} comes with this copy of the library. Name one that has its "
-            "tokenizer with --draft, or distil "
-            f"one: train --target {name}."
-        )
-    return folder
