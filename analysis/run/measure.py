@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import otm
 from otm import partial
@@ -26,7 +25,7 @@ from otm.table import TableColumn, table_columns
 
 from ..models.source import PairSource, load_source
 from ..provenance import environment
-from ..trace.base import PATH
+from ..trace.base import PATH, TraceBatch
 from ..trace.traces import TraceSide, top_log_probabilities, write_trace
 from .checks import NOTHING_CHECKED, Checked, check_position
 from .columns import Arrays, Compared, by_settings, columns_of, in_order
@@ -78,7 +77,7 @@ def measure_shard(task: ShardTask) -> ShardResult:
     """
     import torch
 
-    from .positions import WindowPlan, batches, compared_logits, windows
+    from .positions import batches, compared_logits, windows
 
     settings = task.settings
     torch.set_num_threads(settings.threads)
@@ -86,15 +85,9 @@ def measure_shard(task: ShardTask) -> ShardResult:
     if pair.device == "cpu":
         compile_table()
     began = time.monotonic()
-    path = WindowPlan(
-        positions=settings.positions,  # type: ignore[arg-type]
-        settings=settings.pairs,
-        max_tokens=settings.max_tokens,
-        new_tokens=settings.new_tokens,
-        block=settings.block,
-        seed=settings.seed,
+    stream = (
+        window for index, text in task.prompts for window in windows(pair, index, text, settings)
     )
-    stream = (window for index, text in task.prompts for window in windows(pair, index, text, path))
     groups = batches(stream, num_tokens=pair.num_tokens, elements=settings.batch_elements)
     read = (list(compared_logits(pair, group)) for group in groups)
     pieces: list[Arrays] = []
@@ -225,36 +218,33 @@ def _encode_logits(kept: Sequence[tuple[Any, ...]], num_tokens: int, task: Shard
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceTask:
-    """One shard of a trace: a `PartialPair` of some rows, and where they belong."""
+    """One shard of a trace."""
 
     index: int
     settings: Settings
-    pair: Any
-    prompt: NDArray[np.int64]
-    position: NDArray[np.int64]
-    path: NDArray[np.float64] | None = None
+    rows: TraceBatch
     run: str = ""  # the run's identity
 
 
 def measure_trace(task: TraceTask) -> ShardResult:
     """Compute certified intervals of a trace's rows over every completion of their tails."""
     began = time.monotonic()
-    ks = sorted(set(task.settings.k))
+    batch, ks = task.rows, sorted(set(task.settings.k))
     values = {
-        "maximal_iid": partial.acceptance(otm.Maximal(), task.pair, k=[1]),
-        "optimum_iid": partial.optimal_acceptance(task.pair, k=ks),
-        "kseq_iid": partial.acceptance(otm.KSeq(), task.pair, k=ks),
-        "recursive_rejection_iid": partial.acceptance(otm.RecursiveRejection(), task.pair, k=ks),
+        "maximal_iid": partial.acceptance(otm.Maximal(), batch.pair, k=[1]),
+        "optimum_iid": partial.optimal_acceptance(batch.pair, k=ks),
+        "kseq_iid": partial.acceptance(otm.KSeq(), batch.pair, k=ks),
+        "recursive_rejection_iid": partial.acceptance(otm.RecursiveRejection(), batch.pair, k=ks),
     }
-    described = partial.divergences(task.pair)
+    described = partial.divergences(batch.pair)
     columns: Arrays = {
-        "prompt": task.prompt.astype(np.int64),
-        "position": task.position.astype(np.int32),
-        "temperature": np.ones(len(task.prompt)),
-        "top_p": np.ones(len(task.prompt)),
+        "prompt": batch.prompt.astype(np.int64),
+        "position": batch.position.astype(np.int32),
+        "temperature": np.ones(len(batch.prompt)),
+        "top_p": np.ones(len(batch.prompt)),
     }
-    if task.path is not None:
-        columns |= {name: task.path[:, i] for i, name in enumerate(PATH)}
+    if batch.path is not None:
+        columns |= {name: batch.path[:, i] for i, name in enumerate(PATH)}
     for name, interval in (
         ("tv", described.total_variation),
         ("kl_target_draft", described.kl_target_draft),
@@ -267,8 +257,8 @@ def measure_trace(task: TraceTask) -> ShardResult:
             columns[f"{column.name}_{end}"] = np.asarray(
                 getattr(values[column.stem], end)[place], dtype=np.float64
             )
-    metadata = about_shard(task.index, task.settings, task.run) | {"rows": len(task.prompt)}
-    rows = len(task.prompt)
+    rows = len(batch.prompt)
+    metadata = about_shard(task.index, task.settings, task.run) | {"rows": rows}
     shard = encode_shard(columns, metadata)
     return ShardResult(task.index, shard, None, rows, rows, environment(), time.monotonic() - began)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ from otm._arrays import inverse_cdf
 from ..errors import AnalysisError
 from ..models.pair import Pair
 from ..models.processing import Setting
-
-Positions = Literal["text", "target", "draft", "on-policy"]
+from .settings import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,38 +46,26 @@ class Window:
     settings: tuple[Setting, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class WindowPlan:
-    """How windows are made from prompts; see the module."""
-
-    positions: Positions
-    settings: tuple[Setting, ...]
-    max_tokens: int
-    new_tokens: int
-    block: int
-    seed: int
-
-
-def windows(pair: Pair, prompt: int, text: str, path: WindowPlan) -> Iterator[Window]:
+def windows(pair: Pair, prompt: int, text: str, asked: Settings) -> Iterator[Window]:
     """Yield one prompt's windows: one for the text as it is, or one per setting's sampled path."""
-    limit = min(path.max_tokens, _context_limit(pair))
+    limit = min(asked.max_tokens, _context_limit(pair))
     tokens = tuple(pair.encode(text)[:limit])
-    if path.positions == "text":
-        yield Window(prompt, tokens, tuple(range(1, len(tokens) + 1)), path.settings)
+    if asked.positions == "text":
+        yield Window(prompt, tokens, tuple(range(1, len(tokens) + 1)), asked.pairs)
         return
-    room = min(path.new_tokens, _context_limit(pair) - len(tokens))
+    room = min(asked.new_tokens, _context_limit(pair) - len(tokens))
     if room < 1:
         raise AnalysisError(
             f"Sampled paths need room after the prompt; prompt {prompt} fills all "
             f"{_context_limit(pair)} tokens of the context. "
             "Lower --max-tokens."
         )
-    for number, setting in enumerate(path.settings):
-        uniforms = np.random.default_rng([path.seed, prompt, number]).random((room, 3))
-        if path.positions == "on-policy":
-            sampled, contexts = decode(pair, tokens, setting, uniforms, block=path.block)
+    for number, setting in enumerate(asked.pairs):
+        uniforms = np.random.default_rng([asked.seed, prompt, number]).random((room, 3))
+        if asked.positions == "on-policy":
+            sampled, contexts = decode(pair, tokens, setting, uniforms, block=asked.block)
         else:
-            side = ("draft", "target").index(path.positions)
+            side = ("draft", "target").index(asked.positions)
             sampled, contexts = continuation(pair, tokens, setting, uniforms[:, 0], side=side), None
         # The last sampled token is the answer at the last context, not a context itself.
         whole = tokens + sampled[:-1]

@@ -198,9 +198,7 @@ def measure_trace_file(
             _write_prompts(out / PROMPTS, iter(()))
         first = min(wanted, default=0)
         tasks = (
-            TraceTask(
-                first + number, settings, batch.pair, batch.prompt, batch.position, batch.path, run
-            )
+            TraceTask(first + number, settings, batch, run)
             for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
             if first + number in wanted
         )
