@@ -10,6 +10,8 @@ standard error about 1/√(2C)).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy
 from numpy.typing import NDArray
@@ -64,6 +66,17 @@ class ClusterSums:
         return self.sums.reshape(shape)[groups].sum(axis=0), self.counts.reshape(shape)[groups].sum(
             axis=0
         )
+
+
+def sums_by_group(values: Floats, groups: Sequence[int]) -> Floats:
+    """Return the sums `(groups, …)` of the rows of each group, groups ascending.
+
+    >>> import numpy as np
+    >>> sums_by_group(np.array([[1.0], [2.0], [4.0]]), [5, 3, 5]).tolist()
+    [[2.0], [5.0]]
+    """
+    members = np.equal.outer(np.unique(groups), groups)
+    return np.asarray(np.tensordot(members, values, axes=1), dtype=np.float64)
 
 
 def clustered_error(influences: Floats) -> Floats:

@@ -26,6 +26,7 @@ from otm.statistics import Estimate, ratio_of_means
 from ..models.causal import CausalModel
 from ..models.processing import Setting
 from ..run.loss_columns import PARTS
+from ..statistics import sums_by_group
 
 POSITIONS, TREES = 8, 2
 """Positions of a text at which the parts, and the trees, are looked at."""
@@ -153,17 +154,10 @@ def measure_losses(
         owners.append((prompt, count, len(some)))
         if time.perf_counter() > deadline:
             break
-    prompts, place = np.unique([owner[0] for owner in owners], return_inverse=True)
-    columns = len(rows[0])
-    sums = np.zeros((len(prompts), columns + 2))
-    counts = np.zeros_like(sums)
-    np.add.at(sums, place, np.concatenate([rows, expected], axis=1))
-    np.add.at(
-        counts,
-        place,
-        np.array([[owner[1]] * columns + [owner[2]] * 2 for owner in owners], dtype=float),
-    )
-    means = ratio_of_means(sums, counts)
+    prompts, columns = [owner[0] for owner in owners], len(rows[0])
+    looked = np.array([[owner[1]] * columns + [owner[2]] * 2 for owner in owners], dtype=float)
+    sums = sums_by_group(np.concatenate([rows, expected], axis=1), prompts)
+    means = ratio_of_means(sums, sums_by_group(looked, prompts))
     shares = iter([means.at(column) for column in range(columns + 2)])
     accepted, parts_of_one = next(shares), {name: next(shares) for name in PARTS}
     several = None

@@ -24,7 +24,7 @@ import numpy as np
 from otm._arrays import Floats
 from otm.statistics import Estimate, t_quantile
 
-from ..statistics import clustered_error
+from ..statistics import clustered_error, sums_by_group
 from .families import Plan
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]
@@ -38,12 +38,10 @@ class Tokens:
 
     Attributes:
         mean: `(P,)`.
-        levels: `(P,)`, levels verified per step.
         influence: `(C, P)`, what each prompt adds to the logarithm of the mean; they sum to 0.
     """
 
     mean: Floats
-    levels: Floats
     influence: Floats
 
     @classmethod
@@ -54,23 +52,15 @@ class Tokens:
             plans: with a walk for each text.
             prompts: the prompt of each text.
         """
-        names, place = np.unique(np.asarray(prompts), return_inverse=True)
-        steps, tokens, levels = (
-            np.array(
-                [
-                    np.bincount(place, weights=[getattr(walk, name) for walk in plan.walks])
-                    for plan in plans
-                ]
-            ).T
-            for name in ("steps", "tokens", "levels")
+        steps, tokens = (
+            sums_by_group(
+                np.array([[getattr(walk, name) for walk in plan.walks] for plan in plans]).T,
+                prompts,
+            )
+            for name in ("steps", "tokens")
         )
-        assert len(steps) == len(names)
         mean = tokens.sum(axis=0) / steps.sum(axis=0)
-        return cls(
-            mean,
-            levels.sum(axis=0) / steps.sum(axis=0),
-            (tokens - mean * steps) / tokens.sum(axis=0),
-        )
+        return cls(mean, (tokens - mean * steps) / tokens.sum(axis=0))
 
     @property
     def clusters(self) -> int:

@@ -59,11 +59,6 @@ class Walk:
         """Expected tokens of these steps."""
         return self.steps + float(self.accepted.sum())
 
-    @property
-    def levels(self) -> float:
-        """Expected number of levels that they verify."""
-        return self.tokens - float(self.accepted[-1])
-
 
 def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: int) -> list[Walk]:
     """Walk with K i.i.d. sequences of 1, 2, …, `most` drafts; those that agree with the output

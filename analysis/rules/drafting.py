@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import scipy
 
 from otm import Processing
 from otm._arrays import Floats, inverse_cdf
@@ -25,6 +26,7 @@ from otm.statistics import Estimate, ratio_of_means
 from ..advise.laws import SurvivorLaw, single_survivors
 from ..advise.walk import along_all_lengths
 from ..errors import AnalysisError
+from ..statistics import sums_by_group
 from .answer import LEAST_TEXTS, RulesRead
 from .rules import Passage, chain_walk, likeliest
 from .survivals import Survivals
@@ -146,9 +148,7 @@ def best_stops(read: RulesRead, *, cost: float) -> list[Stop]:
     names = [(kind, words) for kind, words, *_ in tables[0][0]]
     steps, tokens, drafts = chosen.sum(axis=0).T
     speeds = tokens / (steps + cost * drafts)
-    _, place = np.unique([passage.prompt for passage in halves[1]], return_inverse=True)
-    by_prompt = np.zeros((place.max() + 1, *judged.shape[1:]))
-    np.add.at(by_prompt, place, judged)
+    by_prompt = sums_by_group(judged, [passage.prompt for passage in halves[1]])
     means = ratio_of_means(by_prompt[..., 1], by_prompt[..., 0] + cost * by_prompt[..., 2])
     stops = []
     for kind in dict.fromkeys(kind for kind, _ in names):
@@ -206,8 +206,8 @@ def _tallies(read: RulesRead, passage: Passage) -> Iterator[tuple[str, str, floa
 
 
 def _confidence(masses: Floats) -> dict[str, Floats]:
-    logs = np.log(masses, out=np.zeros_like(masses), where=masses > 0)
-    return {"largest probability": masses.max(axis=-1), "entropy": -(masses * logs).sum(axis=-1)}
+    entropy = scipy.special.entr(masses).sum(axis=-1)
+    return {"largest probability": masses.max(axis=-1), "entropy": entropy}
 
 
 def _drafted_on(

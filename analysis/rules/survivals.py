@@ -17,7 +17,7 @@ from otm._arrays import Floats
 from otm.statistics import Estimate, t_quantile
 
 from ..advise.walk import Walk
-from ..statistics import CONFIDENCE, clustered_covariance
+from ..statistics import CONFIDENCE, clustered_covariance, sums_by_group
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,16 +44,14 @@ class Survivals:
             walks: of all rules along each text.
             prompts: the prompt of each text.
         """
-        names, place = np.unique(np.asarray(prompts), return_inverse=True)
         accepted = np.array([[walk.accepted for walk in row] for row in walks])
         steps = np.array([[walk.steps for walk in row] for row in walks])
         shape = accepted.shape[1:]
-        sums, counts = np.zeros((2, len(names), *shape))
-        np.add.at(sums, place, accepted)
-        np.add.at(counts, place, np.broadcast_to(steps[..., None], accepted.shape))
-        flat = [one.reshape(len(names), -1) for one in (sums, counts)]
+        sums = sums_by_group(accepted, prompts)
+        counts = sums_by_group(np.broadcast_to(steps[..., None], accepted.shape), prompts)
+        flat = [one.reshape(len(sums), -1) for one in (sums, counts)]
         covariance = clustered_covariance(flat[0], flat[1]).reshape(*shape, *shape)
-        return cls(sums.sum(axis=0) / counts.sum(axis=0), covariance, len(names), len(walks))
+        return cls(sums.sum(axis=0) / counts.sum(axis=0), covariance, len(sums), len(walks))
 
     @property
     def blocks(self) -> Floats:
@@ -62,19 +60,15 @@ class Survivals:
 
     def tokens(self, rule: int) -> Estimate:
         """Return tokens per call of a rule."""
-        every = np.ones(self.mean.shape[1])
-        return self._estimate(1.0, {rule: every})
+        variance = self.covariance[rule, :, rule].sum()
+        return self._estimate(1.0 + self.mean[rule].sum(), variance)
 
     def lead(self, rule: int, other: int) -> Estimate:
         """Return how many tokens per call a rule has more than another."""
-        every = np.ones(self.mean.shape[1])
-        return self._estimate(0.0, {rule: every, other: -every} if rule != other else {})
+        whole = self.covariance.sum(axis=(1, 3))
+        variance = whole[rule, rule] + whole[other, other] - 2.0 * whole[rule, other]
+        return self._estimate((self.mean[rule] - self.mean[other]).sum(), variance)
 
-    def _estimate(self, constant: float, weights: dict[int, Floats]) -> Estimate:
-        value, variance = constant, 0.0
-        for rule, weight in weights.items():
-            value += float(weight @ self.mean[rule])
-            for other, beside in weights.items():
-                variance += float(weight @ self.covariance[rule, :, other] @ beside)
-        half = float(t_quantile(self.clusters, CONFIDENCE)) * np.sqrt(max(variance, 0.0))
-        return Estimate(value, value - half, value + half, self.clusters, CONFIDENCE)
+    def _estimate(self, value: float, variance: float) -> Estimate:
+        half = float(t_quantile(self.clusters, CONFIDENCE) * np.sqrt(max(variance, 0.0)))
+        return Estimate(float(value), value - half, value + half, self.clusters, CONFIDENCE)

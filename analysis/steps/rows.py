@@ -10,6 +10,8 @@ import numpy as np
 from otm._arrays import Floats
 from otm.statistics import ratio_of_means
 
+from ..statistics import sums_by_group
+
 _NUMBERS = ("mean", "low", "high", "less", "less_low", "less_high")
 
 
@@ -132,8 +134,7 @@ def against(
     """
     both = np.stack([tokens, reference - tokens], axis=1)
     whose = range(len(both)) if texts is None else texts
-    groups = np.equal.outer(np.unique(whose), whose)
-    means = ratio_of_means(groups @ both, groups @ np.ones_like(both))
+    means = ratio_of_means(sums_by_group(both, whose), sums_by_group(np.ones_like(both), whose))
     ends = np.stack([means.value, means.low, means.high], axis=1)
     return dict(zip(_NUMBERS, ends.ravel().tolist(), strict=True))
 

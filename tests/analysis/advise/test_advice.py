@@ -318,9 +318,7 @@ def test_intervals_of_the_best_of_many_cover(monkeypatch: pytest.MonkeyPatch) ->
     rng, covered, naive, trials, error = np.random.default_rng(2), 0, 0, 200, 0.1
     for seed in range(trials):
         influence = rng.standard_normal((12, 40)) * 0.02
-        tokens = Tokens(
-            np.exp(influence.sum(axis=0)), np.ones(40), influence - influence.mean(axis=0)
-        )
+        tokens = Tokens(np.exp(influence.sum(axis=0)), influence - influence.mean(axis=0))
         best = int(np.argmax(tokens.mean))
         for width in (tokens.critical(error=error, seed=seed), 1.796):
             found = speedup(
