@@ -160,17 +160,11 @@ class Clock:
     def first_seconds(self, decoder: Decoder | None) -> float:
         """Seconds of the step that reads the prompt as well, of any step where none was timed."""
         first = self.pieces[decoder].first
-        return (
-            float(np.median(first))
-            if first
-            else self.seconds(decoder)
-            if decoder is not None
-            else self.plain_seconds
-        )
+        return float(np.median(first)) if first else self.seconds(decoder)
 
-    def seconds(self, decoder: Decoder) -> float:
-        """Seconds per step of a decoder that was timed: its ratio times plain decoding's."""
-        return self.ratio(decoder)[0] * self.plain_seconds
+    def seconds(self, decoder: Decoder | None) -> float:
+        """Seconds per step of what was timed: its ratio times plain decoding's."""
+        return self.plain_seconds * (1.0 if decoder is None else self.ratio(decoder)[0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

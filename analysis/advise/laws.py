@@ -322,7 +322,8 @@ class _KSeqRule:
         excess = np.maximum(wanted - kept * scale, 0.0)
         # A residual of rounding errors is never drawn from.
         residual = np.divide(excess, self.rest, out=np.zeros_like(mass), where=self.rest > 1e-12)
-        found, rejected = np.zeros((len(y), self.m + 1)), _one(len(y), self.m)
+        found = np.zeros((len(y), self.m + 1))
+        rejected = np.eye(1, self.m + 1).repeat(len(y), axis=0)
         for i in range(1, self.m + 1):
             found += _times(
                 _times(rejected, kept, np.zeros_like(kept)), mass, 1.0 - mass, self.m - i
@@ -386,12 +387,6 @@ def _distribution(scores: Scores, level: float) -> Floats:
 
 def _empty(number: int, most: int) -> tuple[Floats, Floats]:
     return np.zeros((number, most + 1, most + 1)), np.zeros((number, most + 1))
-
-
-def _one(number: int, degree: int) -> Floats:
-    one = np.zeros((number, degree + 1))
-    one[:, 0] = 1.0
-    return one
 
 
 def _times(poly: Floats, slope: Floats, constant: Floats, power: int = 1) -> Floats:

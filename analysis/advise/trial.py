@@ -134,8 +134,5 @@ def _trial(clock: Clock, way: Row | None, done: Floats, plain: Floats) -> Trial:
 
 def predicted_text(clock: Clock, way: Row | None, tokens: float) -> float:
     """Return predicted seconds of a text: the step that reads the prompt, and all others."""
-    decoder = None if way is None else way.plan.decoder
-    step = clock.plain_seconds if decoder is None else clock.seconds(decoder)
-    return (
-        clock.first_seconds(decoder) + (tokens / (1.0 if way is None else way.tokens) - 1.0) * step
-    )
+    decoder, each = (None, 1.0) if way is None else (way.plan.decoder, way.tokens)
+    return clock.first_seconds(decoder) + (tokens / each - 1.0) * clock.seconds(decoder)

@@ -45,6 +45,7 @@ _TITLE = "the papers' quantities"
 _MOST_INDICES = 64
 _CELLS = 512
 _RATIO = 1.05
+_SURE = 1.0 - 2.0**-53  # a chance whose complement has a logarithm
 
 
 def bound_statistics(ks: Sequence[int]) -> list[tuple[str, str, str]]:
@@ -149,7 +150,8 @@ def index_entropy(problem: otm.Problem) -> float:
     )
     weight = np.bincount(cell, mass, _CELLS)
     held = weight > 0
-    hits = np.minimum(np.exp(np.bincount(cell, mass * logs, _CELLS)[held] / weight[held]), 1.0)
+    hits = np.exp(np.bincount(cell, mass * logs, _CELLS)[held] / weight[held])
+    hits = np.minimum(hits, _SURE)
     most = 60.0 / float(hits.min())
     ends = np.unique(
         np.floor(
@@ -158,12 +160,7 @@ def index_entropy(problem: otm.Problem) -> float:
             )
         )
     )
-    with np.errstate(divide="ignore"):
-        stays = (
-            np.exp(np.outer(ends - 1.0, np.log1p(-np.minimum(hits, 1.0))))
-            if hits.max() < 1.0
-            else _powers(hits, ends)
-        )
+    stays = np.exp(np.outer(ends - 1.0, np.log1p(-hits)))
     shares = -np.diff(stays, axis=0) @ weight[held]
     widths = np.diff(ends)
     kept = shares > 0
@@ -245,8 +242,3 @@ def bounds_table(
             )
         )
     return "\n".join([*lines, *columns(named, right=[1])])
-
-
-def _powers(hits: Floats, ends: Floats) -> Floats:
-    """Return (1 − h)^(n − 1), 0⁰ = 1."""
-    return np.asarray(np.power(1.0 - hits[None], ends[:, None] - 1.0))

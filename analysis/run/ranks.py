@@ -109,11 +109,9 @@ def rank_powers(shape: TreeShape, width: int) -> Floats:
     [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
     powers = np.zeros((shape.num_nodes + 1, width))
-    children: NDArray[np.int64] = np.zeros(shape.num_nodes + 1, dtype=np.int64)
     for vertex, parent in enumerate(shape.parents.tolist(), start=1):
         powers[vertex] = powers[parent]
-        powers[vertex, children[parent]] += 1.0
-        children[parent] += 1
+        powers[vertex, shape.ranks[vertex]] += 1.0
     return powers[1:]
 
 

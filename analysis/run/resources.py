@@ -63,9 +63,8 @@ def processes_for(models: object, cores: int) -> int:
         not isinstance(models, PairSource)
         or models.device_map is not None
         or choose_device(models.device) != "cpu"
+        or models.memory is None
     ):
-        return 1
-    if models.memory is None:
         return 1
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(cores, 8, int(free / 2 / models.memory)))

@@ -101,8 +101,8 @@ class Settings:
         return Wanted.of(self.k, (*self.columns, *sorted(added)))
 
 
-def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
-    """Return the settings, or raise on the first that makes no sense.
+def check_settings(settings: Settings, *, positions: Sequence[str]) -> None:
+    """Raise on the first setting that makes no sense.
 
     Args:
         settings: what is to be measured.
@@ -151,4 +151,3 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> Settings:
                 f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. "
                 "Choose one."
             )
-    return settings

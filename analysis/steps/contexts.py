@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import scipy
 
-from otm._arrays import Floats
 from otm._progress import counted
 from otm.sequence import LanguageModel, Memoised, SharedNoise
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts
-from otm.trees import entropy_bits
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
@@ -133,14 +132,4 @@ def written_entropy(
     texts = noise_texts(target, contexts=places, noises=noises, num_tokens=num_tokens)
     along = [(*context, *text[:level]) for text in texts for level in range(num_tokens)]
     rows = next_distributions(target, along, name="target")
-    return float(np.mean([entropy(rows[one]) for one in along]))
-
-
-def entropy(mass: Floats) -> float:
-    """Return the entropy of a distribution in nats.
-
-    >>> import numpy as np
-    >>> round(entropy(np.array([0.5, 0.5])), 6)
-    0.693147
-    """
-    return entropy_bits(mass) * float(np.log(2))
+    return float(np.mean([scipy.special.entr(rows[one]).sum() for one in along]))

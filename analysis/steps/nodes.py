@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 
 from otm._arrays import Floats
 from otm.sequence import (
@@ -29,7 +30,7 @@ from otm.sequence.noise_tree import tokens_by_noise
 
 from ..errors import AnalysisError
 from .belief import fitted_scale, seen_along, written_on
-from .contexts import check_contexts, entropy, read_anew
+from .contexts import check_contexts, read_anew
 from .gains import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
 from .rows import Chosen, NodeRow, NodeTable, best_within, rows_within
 
@@ -96,7 +97,7 @@ def compare_nodes(
         drafted = DraftedSequences(draft, target, context, numbers[-1], DEPTH, randomness)
         sequences.append(_planned(drafted, numbers, names))
         p, q = drafted.first
-        pair.append((float(np.minimum(p, q).sum()), entropy(q)))
+        pair.append((np.minimum(p, q).sum(), scipy.special.entr(q).sum()))
     trees = {name: np.array([one[name] for one in by_nodes]) for name in by_nodes[0]}
     different, plans, bound = _stacked(sequences, numbers, whose)
     rows = list[NodeRow]()
