@@ -143,7 +143,6 @@ def measure(
     if from_trace is not None:
         _check_trace_options(context)
     from ..models.prompts import data_set, open_prompts
-    from ..run.identity import unchecked_note
     from ..run.resources import resources
     from ..run.runs import measure_prompts, measure_trace_file
     from ..run.scheduling import Workers
@@ -217,8 +216,6 @@ def measure(
         say(f"checked  {summary.checked}", error=bool(summary.checked.failures))
     for found in summary.trees:
         say(str(found))
-    if summary.unchecked:
-        say(f"note: {unchecked_note(summary.unchecked)}", error=True)
 
 
 def _check_trace_options(context: typer.Context) -> None:
@@ -278,7 +275,6 @@ def merge(
     ] = None,
 ) -> None:
     """Merge the shards of one run that several machines have measured."""
-    from ..run.identity import unchecked_note
     from ..run.merge import merge as merge_runs
 
     merged = merge_runs(runs, out, allow=tuple(allow or ()))
@@ -288,8 +284,6 @@ def merge(
         else ", complete"
     )
     say(f"{out}: {merged.finished} shards{missing}")
-    if merged.unchecked:
-        say(f"note: {unchecked_note(merged.unchecked)}", error=True)
 
 
 def report(

@@ -18,8 +18,8 @@ from ..files import LOGITS
 from ..trace.base import MANIFEST as LIST, inside
 from ..trace.tensors import place_in_run
 from ..trace.traces import complete_trace, open_trace
-from .manifest import Manifest, comparable, meaningful_settings, section
-from .shards import column_of_today, finished_shards, inspect_shard, logits_path, shard_files
+from .manifest import Manifest, comparable, section
+from .shards import finished_shards, inspect_shard, logits_path, shard_files
 
 _OF_MODELS = ("num_tokens", "weights", "model_revisions")
 
@@ -57,8 +57,8 @@ def identities(manifest: Manifest) -> set[str]:
     return merged if own in merged else {own}
 
 
-def check_shards(run: Path, manifest: Manifest) -> int:
-    """Return how many shards do not say which run they are of, as earlier versions wrote them.
+def check_shards(run: Path, manifest: Manifest) -> None:
+    """Check that every shard is one of this run.
 
     Raises:
         AnalysisError: at the first file that is no shard, cannot be read, or does not belong to
@@ -68,15 +68,12 @@ def check_shards(run: Path, manifest: Manifest) -> int:
     """
     accepted = identities(manifest)
     planned = section(manifest, "plan").get("num_shards")
-    unchecked = 0
     for index, path in shard_files(run).items():
         if isinstance(planned, int) and index >= planned:
             raise _foreign(path, f"the run has {planned} shards, numbered from 0")
         names, about = inspect_shard(path)
         if why := _fault(names, about, index, manifest, accepted):
             raise _foreign(path, why)
-        unchecked += "run" not in about
-    return unchecked
 
 
 def check_kept_logits(run: Path, manifest: Manifest) -> None:
@@ -112,36 +109,21 @@ def join_logits(run: Path, manifest: Manifest) -> None:
         complete_trace(run / LOGITS, [path.name for path in files])
 
 
-def unchecked_note(unchecked: int) -> str:
-    """Return the sentence on shards that could not be checked."""
-    which = (
-        "1 shard, which an earlier version wrote, does"
-        if unchecked == 1
-        else f"{unchecked} shards of earlier versions do"
-    )
-    return f"{which} not say of which run: that it is this one could not be checked."
-
-
 def _fault(
     names: set[str], about: dict[str, Any], index: int, manifest: Manifest, accepted: set[str]
 ) -> str | None:
     """Say why a shard is not this one of this run, or return None."""
     if about.get("shard", index) != index:
         return f"it says shard {about['shard']}"
-    settings, mine = about.get("settings"), section(manifest, "settings")
-    differing = (
-        [k for k, v in meaningful_settings(settings).items() if mine.get(k) != v]
-        if isinstance(settings, dict)
-        else []
-    )
-    if "run" in about and about["run"] not in accepted:
-        said = f"; of its settings {sorted(differing)} differ" if differing else ""
-        return f"it was measured for a run with another manifest{said}"
-    if "run" not in about and differing:
-        return f"it says other settings: {sorted(differing)}"
+    if "run" not in about:
+        return "it does not say of which run it is"
+    if about["run"] not in accepted:
+        said, mine = section(about, "settings"), section(manifest, "settings")
+        differing = sorted(name for name, value in said.items() if mine.get(name) != value)
+        which = f"; of its settings {differing} differ" if differing else ""
+        return f"it was measured for a run with another manifest{which}"
     entries = [*manifest.get("schemes", []), *manifest.get("statistics", [])]
     ends = {name.removesuffix("_lower").removesuffix("_upper") for name in names} | names
-    ends = {column_of_today(name) for name in ends}
     missing = sorted(
         str(entry.get("column")) for entry in entries if entry.get("column") not in ends
     )

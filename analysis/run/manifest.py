@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from otm.table import TableColumn, table_columns
+from otm.table import TableColumn
 from otm.table.table import DESCRIPTIONS
 
 from ..errors import AnalysisError
@@ -19,15 +19,13 @@ from ..files import MANIFEST, SHARDS, is_file, make_folder, read_json, shortened
 from ..provenance import INCIDENTAL, differences, origin
 from .bound_columns import bound_statistics
 from .loss_columns import loss_statistics
-from .shards import column_of_today, finished_shards
+from .shards import finished_shards
 from .tree_names import tree_statistics
 
 SCHEMA = 2
 _MOST_BYTES = 16 << 20
 
 Manifest = dict[str, Any]
-
-_OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
 
 _OF_COLUMNS = ("scheme", "label", "law", "k", "lossless", "definition")
 
@@ -97,17 +95,6 @@ def table_column(entry: Mapping[str, Any]) -> TableColumn:
     return TableColumn(name=entry["column"], optimum=entry.get("optimum_column"), **said)  # type: ignore[arg-type]
 
 
-def meaningful_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that values depend on.
-
-    The temperature, top-p and models of a trace were chosen when it was recorded. Runs of earlier
-    versions name some for it all the same, which nothing depended on.
-    """
-    return {
-        k: v for k, v in settings.items() if settings.get("positions") != "trace" or k in _OF_TRACES
-    }
-
-
 def as_intervals(manifest: Manifest) -> Manifest:
     """Name two columns per scheme and statistic; entropies have no certified interval."""
     statistics = [
@@ -124,7 +111,7 @@ def as_intervals(manifest: Manifest) -> Manifest:
 
 
 def read_manifest(run: Path) -> Manifest:
-    """Return a run's manifest in today's schema, or raise `AnalysisError` if there is none."""
+    """Return a run's manifest, or raise `AnalysisError` if there is none."""
     path = run / MANIFEST
     if not is_file(path):
         raise AnalysisError(
@@ -137,34 +124,13 @@ def read_manifest(run: Path) -> Manifest:
     except (OSError, ValueError) as error:
         raise damaged_manifest(f"it is not JSON ({error})") from error
     version = record.get("schema_version") if isinstance(record, dict) else None
-    if version not in (1, SCHEMA):
-        raise damaged_manifest(
-            f"its schema_version is {version!r}, this version reads 1 and {SCHEMA}"
-        )
+    if version != SCHEMA:
+        raise damaged_manifest(f"its schema_version is {version!r}, this version reads {SCHEMA}")
     for name in ("schemes", "statistics"):
         entries = record.setdefault(name, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise damaged_manifest(f"{name!r} is not a list of objects")
-    return record if version == SCHEMA else _from_first_schema(record)
-
-
-def _from_first_schema(record: Manifest) -> Manifest:
-    """Return a manifest of schema 1 in today's, where `scheme` was the label."""
-    # every scheme is defined for one of the two
-    known = {column.stem: column for column in table_columns((1, 2))}
-    schemes = []
-    for entry in record["schemes"]:
-        names = {
-            key: column_of_today(entry[key])
-            for key in ("column", "optimum_column")
-            if isinstance(entry.get(key), str)
-        }
-        column = known.get(names.get("column", "").removesuffix(f"_k{entry.get('k')}"))
-        told = {"label": entry.get("scheme")}
-        if column is not None:
-            told = {"scheme": column.scheme, "label": column.label, "law": column.law}
-        schemes.append(entry | names | told)
-    return record | {"schema_version": SCHEMA, "schemes": schemes}
+    return record  # type: ignore[no-any-return]
 
 
 def damaged_manifest(why: str) -> AnalysisError:
@@ -195,7 +161,7 @@ def comparable(manifest: Manifest) -> Manifest:
     """Return what parts of one run must agree in, as read from a file; labels are for readers."""
     provenance = section(manifest, "provenance")
     kept: Manifest = {
-        "settings": meaningful_settings(section(manifest, "settings")),
+        "settings": section(manifest, "settings"),
         "provenance": {k: v for k, v in provenance.items() if k not in INCIDENTAL},
         "plan": manifest.get("plan"),
         "schemes": [

@@ -28,11 +28,10 @@ from .trees import write_trees
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """What a merged run holds: shards, missing ones, and those that do not name their run."""
+    """What a merged run holds, shards, and which are missing."""
 
     finished: int
     missing: tuple[int, ...]
-    unchecked: int
 
 
 def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Merged:
@@ -85,10 +84,8 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
         missing = set(range(manifests[0]["plan"]["num_shards"])) - finished_shards(out)
         join_logits(out, merged)
         write_trees(out, merged)
-        unchecked = check_shards(out, merged)
-    return Merged(
-        finished=len(finished_shards(out)), missing=tuple(sorted(missing)), unchecked=unchecked
-    )
+        check_shards(out, merged)
+    return Merged(finished=len(finished_shards(out)), missing=tuple(sorted(missing)))
 
 
 def _copy(

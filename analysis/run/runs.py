@@ -60,9 +60,8 @@ class Summary:
     """What a call has done: shards there in all, shards written now, their rows and contexts.
 
     `seconds` run from when the first shard that came was begun: models were loaded by then, and
-    nothing was left to compile. `unchecked` shards, of earlier versions, do not say which run they
-    are of. `checked`: columns and trees against samplers, where asked for; `trees`, with the
-    bounds: of all shards there.
+    nothing was left to compile. `checked`: columns and trees against samplers, where asked for;
+    `trees`, with the bounds: of all shards there.
     """
 
     num_shards: int
@@ -71,7 +70,6 @@ class Summary:
     rows: int
     contexts: int
     seconds: float
-    unchecked: int = 0
     checked: Checked = NOTHING_CHECKED
     trees: tuple[SettingTrees, ...] = ()
 
@@ -106,7 +104,7 @@ def measure_prompts(
         digest = Digest()
         started = (out / MANIFEST).is_file()
         told("prompts and finished shards: reading")
-        unchecked = _checked(out)
+        _check_run(out)
         stream = _digested(source, digest)
         if started:
             for _ in stream:
@@ -144,7 +142,7 @@ def measure_prompts(
         )
         done = _run(out, manifest, place, measure_shard, tasks, wanted)
         trees = write_trees(out, manifest)
-    return dataclasses.replace(done, unchecked=unchecked, trees=trees)
+    return dataclasses.replace(done, trees=trees)
 
 
 def measure_trace_file(
@@ -169,7 +167,7 @@ def measure_trace_file(
     rows = settings.shard_prompts
     with _held(out):
         told("trace and finished shards: reading")
-        unchecked = _checked(out)
+        _check_run(out)
         count = opened.num_positions
         if count is None:
             count = sum(len(batch.prompt) for batch in opened.batches(rows=rows))
@@ -202,8 +200,7 @@ def measure_trace_file(
             for number, batch in enumerate(opened.batches(rows=rows, start=first * rows))
             if first + number in wanted
         )
-        done = _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
-    return dataclasses.replace(done, unchecked=unchecked)
+        return _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
 
 
 @contextlib.contextmanager
@@ -222,14 +219,12 @@ def _held(out: Path) -> Iterator[None]:
             raise
 
 
-def _checked(out: Path) -> int:
-    """Check the shards of a run that is there; return how many cannot be checked."""
-    if not (out / MANIFEST).is_file():
-        return 0
-    manifest = read_manifest(out)
-    unchecked = check_shards(out, manifest)
-    check_kept_logits(out, manifest)
-    return unchecked
+def _check_run(out: Path) -> None:
+    """Check the shards and the logits of a run, if one is there."""
+    if (out / MANIFEST).is_file():
+        manifest = read_manifest(out)
+        check_shards(out, manifest)
+        check_kept_logits(out, manifest)
 
 
 def _describe(models: PairSource, place: Workers) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from otm.table.table import NAMES, Wanted
 from ..errors import AnalysisError
 from ..models.processing import AS_THEY_ARE, Setting, settings_of
 from ..steps.nodes import DEPTH
-from .manifest import meaningful_settings
 
 NOTES = {
     "text": "along the given text: every context of it, whatever the models would have written",
@@ -31,6 +30,8 @@ NOTES = {
 
 OF_MODELS = tuple(kind for kind in NOTES if kind != "trace")
 """The positions that models can be compared at; those of a trace are its own."""
+
+_OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,19 +78,10 @@ class Settings:
             for name, value in self.otherwise.recorded.items()
             if name not in ("temperature", "top_p")
         }
-        # Runs of earlier versions do not name these.
-        unasked = [
-            name for name in ("bounds", "check", "losses", "trees") if not getattr(self, name)
-        ]
-        fields = {
-            k: v for k, v in dataclasses.asdict(self).items() if k not in ("otherwise", *unasked)
-        }
-        # what is measured is listed in the manifest anyway, and earlier runs had all
-        if self.columns is None:
-            del fields["columns"]
-        else:
+        fields = {k: v for k, v in dataclasses.asdict(self).items() if k != "otherwise"} | said
+        if self.columns is not None:
             fields["columns"] = tuple(name for name in NAMES if name in self.columns)
-        return meaningful_settings(fields | said)
+        return {k: v for k, v in fields.items() if self.positions != "trace" or k in _OF_TRACES}
 
     @property
     def wanted(self) -> Wanted:

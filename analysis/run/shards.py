@@ -87,15 +87,6 @@ def finished_shards(run: Path) -> set[int]:
     return set(shard_files(run))
 
 
-def column_of_today(name: str) -> str:
-    """Return today's name of a shard's column; earlier versions named one otherwise.
-
-    >>> column_of_today("naive_deterministic_k4"), column_of_today("kseq_iid_k4")
-    ('naive_top_k_k4', 'kseq_iid_k4')
-    """
-    return name.replace("naive_deterministic", "naive_top_k")
-
-
 def encode_shard(columns: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> bytes:
     """Return a Parquet file's bytes with their content's digest, equal for equal content."""
     about = json.dumps(metadata, sort_keys=True).encode()
@@ -114,23 +105,20 @@ def read_shard(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, f"it cannot be read: {error}") from error
-    return {column_of_today(name): table[name].to_numpy() for name in table.column_names}, metadata
+    return {name: table[name].to_numpy() for name in table.column_names}, metadata
 
 
 def shard_batches(shard: pq.ParquetFile, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
-    """Yield some columns of an open shard by today's names, some rows at a time."""
-    stored = {column_of_today(name): name for name in shard.schema_arrow.names}
-    wanted = [stored[name] for name in columns]
-    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=wanted):
-        yield [batch.column(name) for name in wanted]
+    """Yield some columns of an open shard, some rows at a time."""
+    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(columns)):
+        yield [batch.column(name) for name in columns]
 
 
 def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
     """Return the names of a shard's columns and its metadata, empty if it has none.
 
     Raises:
-        AnalysisError: if the file cannot be read, or is not what was written: its digest, where it
-            carries one, is compared.
+        AnalysisError: if the file cannot be read, or its content does not have its digest.
 
     Cost: one pass over the file, some rows in memory at a time.
     """
@@ -143,16 +131,12 @@ def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
             metadata = json.loads(about)
             if not isinstance(metadata, dict):
                 raise _damaged(path, "its metadata are no object")
-            if _DIGEST in stored:
-                batches = (
-                    {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
-                    for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE)
-                )
-                if content_digest(about, names, batches).encode() != stored[_DIGEST]:
-                    raise _damaged(path, "its content is not what was written")
-            # shards of earlier versions carry no digest, and damage can take one away
-            elif shard.read(columns=["prompt"])["prompt"].null_count:
-                raise _damaged(path, "prompts must be integers ≥ 0, and some rows have none")
+            batches = (
+                {name: batch.column(name).to_numpy(zero_copy_only=False) for name in names}
+                for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE)
+            )
+            if content_digest(about, names, batches).encode() != stored.get(_DIGEST):
+                raise _damaged(path, "its content is not what was written")
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
         raise _damaged(path, f"it cannot be read: {error}") from error
     return set(names), metadata

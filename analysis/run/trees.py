@@ -23,7 +23,7 @@ from ..models.processing import setting_text
 from ..statistics import CONFIDENCE, MOST_CLUSTERS, ClusterSums, clustered_covariance
 from .manifest import Manifest, table_column
 from .ranks import TreeRow, acceptance_by_rank, by_rank, tree_rows
-from .shards import SAMPLING, column_of_today, shard_batches, shard_files
+from .shards import SAMPLING, shard_batches, shard_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _sums(out: Path, names: list[str]) -> dict[tuple[tuple[str, float], ...], Cl
     sums: dict[tuple[tuple[str, float], ...], ClusterSums] = {}
     for path in shard_files(out).values() if names else ():
         with pq.ParquetFile(path, pre_buffer=False) as shard:
-            there = set(map(column_of_today, shard.schema_arrow.names))
+            there = set(shard.schema_arrow.names)
             keys = [name for name in SAMPLING if name in there]
             for batch in shard_batches(shard, ["prompt", *keys, *names]):
                 prompts, *values = map(np.asarray, batch)

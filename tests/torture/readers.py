@@ -703,7 +703,7 @@ def _read_measure(folder: Path) -> Any:
     summary = measure_trace_file(
         folder / "run", trace=folder / "trace.safetensors", settings=SETTINGS
     )
-    return summary.num_shards, summary.finished, summary.unchecked, _contents(folder / "run")
+    return summary.num_shards, summary.finished, _contents(folder / "run")
 
 
 def _read_merge(folder: Path) -> Any:

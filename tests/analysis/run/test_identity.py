@@ -16,7 +16,6 @@ from analysis.errors import AnalysisError
 from analysis.models.prompts import open_prompts
 from analysis.models.source import PairSource
 from analysis.report.reading import open_run
-from analysis.report.write import write_report
 from analysis.run.identity import run_identity
 from analysis.run.merge import merge
 from analysis.run.runs import measure_prompts, measure_trace_file
@@ -156,21 +155,13 @@ def test_a_pipe_for_a_shard_is_not_waited_for(reader: str, run: Path, measured: 
         READERS[reader](run, measured)
 
 
-def test_shards_of_earlier_versions_are_read_and_told(run: Path, measured: Path) -> None:
-    for index in (0, 2):
-        columns, about = read_shard(shard_path(run, index))
-        del about["run"]
-        shard_path(run, index).write_bytes(encode_shard(columns, about))
-    merged = merge([run], run.parent / "merged")
-    assert (merged.finished, merged.unchecked) == (4, 2)
-    done = measure_trace_file(run, trace=measured / "run.safetensors", settings=SETTINGS)
-    assert (done.written, done.unchecked) == (0, 2)
-    assert open_run(run).unchecked == 2
-    sentence = "2 shards of earlier versions do not say of which run"
-    assert sentence in write_report(run).markdown.read_text(encoding="utf-8")
-    edit(run, lambda record: record["settings"].update(k=[1, 3]))
-    with pytest.raises(AnalysisError, match=r"shard-00000\.parquet .*other settings: \['k'\]"):
-        open_run(run)
+def test_a_shard_that_names_no_run_is_refused(run: Path, measured: Path) -> None:
+    columns, about = read_shard(shard_path(run, 2))
+    del about["run"]
+    shard_path(run, 2).write_bytes(encode_shard(columns, about))
+    for read in READERS.values():
+        with pytest.raises(AnalysisError, match=r"shard-00002\.parquet .*not say of which run"):
+            read(run, measured)
 
 
 def test_parts_that_were_allowed_to_differ_stay_one_run(measured: Path, tmp_path: Path) -> None:

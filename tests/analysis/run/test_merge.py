@@ -81,47 +81,6 @@ def test_a_named_difference_may_be_allowed_and_when_and_where_does_not_matter(
     assert merge([left, right], tmp_path / "merged", allow=["provenance.processor"]).finished == 3
 
 
-def test_what_earlier_versions_said_of_a_trace_without_meaning_does_not_matter(
-    parts: list[Path], tmp_path: Path
-) -> None:
-    """They named temperatures in the manifest and in each shard; here `left` is such a run."""
-    _, left, right = parts
-    change(left, "settings", "temperatures", to=[0.7])
-    columns, about = read_shard(shard_path(left, 0))
-    about["settings"] |= {"temperatures": [0.7]}
-    shard_path(left, 0).write_bytes(encode_shard(columns, about))
-    shard_path(left, 1).unlink()
-    assert merge([right, left], tmp_path / "merged").finished == 3
-    assert merge([left], tmp_path / "merged").finished == 3
-    change(left, "settings", "k", to=[1, 2, 3])
-    with pytest.raises(AnalysisError, match=r"settings\.k"):
-        merge([left], tmp_path / "merged")
-
-
-def in_the_first_schema(run: Path) -> None:
-    """Write a run's manifest as earlier versions did: a label in place of the identity."""
-    record = json.loads((run / "manifest.json").read_text())
-    record["schema_version"] = 1
-    for entry in record["schemes"]:
-        entry["scheme"] = entry.pop("label")
-    (run / "manifest.json").write_text(json.dumps(record))
-
-
-def test_a_run_of_the_first_schema_goes_on_and_is_merged(parts: list[Path], tmp_path: Path) -> None:
-    whole, left, right = parts
-    in_the_first_schema(left)
-    before = (left / "manifest.json").read_bytes()
-    assert merge([left, right], tmp_path / "merged").missing == (3,)
-    assert merge([whole], tmp_path / "merged").missing == ()
-    # as the first part was written: it names the columns as its shards do
-    assert json.loads((tmp_path / "merged" / "manifest.json").read_text())["schema_version"] == 1
-    trace = tmp_path / "trace.safetensors"
-    assert measure_trace_file(left, trace=trace, settings=SETTINGS).written == 2
-    assert (left / "manifest.json").read_bytes() == before
-    for index in range(4):
-        assert shard_path(left, index).read_bytes() == shard_path(whole, index).read_bytes()
-
-
 def test_a_changed_label_stops_neither_resuming_nor_merging_and_a_changed_scheme_does(
     parts: list[Path], tmp_path: Path
 ) -> None:
