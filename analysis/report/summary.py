@@ -196,7 +196,7 @@ def _else(limit: Floats, mean: Floats) -> Floats:
 def _bins(binned: Binned) -> dict[str, Any]:
     bands = [_band(low, high) for low, high in zip(binned.lower, binned.upper, strict=True)]
     parts = {part: [band[part] for band in bands] for part in ("mean", "low", "high")}
-    return {"centre": clean(binned.centre), "rows": clean(binned.rows), **parts}
+    return {"centre": clean(binned.centre), **parts}
 
 
 def _spread(found: Aggregates, setting: int, columns: int) -> dict[str, Any]:
