@@ -16,7 +16,7 @@ from otm import drawing
 from otm.comparison import Comparison, compare
 from otm.comparison.comparing import check_verifiers
 from otm.divergences import kl_divergence
-from otm.drafts import IID, LAWS
+from otm.drafts import IID
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy import distortion, kl_frontier, tv_frontier
 from otm.overlap import OverlapCurve
@@ -36,12 +36,6 @@ __all__ = ["coupling", "curves", "frontier", "overlap", "pair", "tree"]
 
 def __dir__() -> list[str]:
     return __all__
-
-
-LAW_LINES: Final = {
-    law.__name__: drawing.LINES[number % len(drawing.LINES)] for number, law in enumerate(LAWS)
-}
-"""The line style of each draft law, by its name, in every figure that shows several."""
 
 
 _MOST_NODES: Final = 400

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 import otm
 from otm._arrays import to_numpy
 from otm._progress import counted
-from otm.sequence.models import OneByOne
+from otm.sequence import LanguageModel, Memoised
+from otm.sequence.decoder import evaluate
 
 from ..errors import AnalysisError
 from ..files import write_json
+from ..models.causal import pair_models
 from ..models.names import model_places
 from ..models.pair import Pair, load_pair
+from ..models.processing import Setting
 from ..provenance import environment, published_origin, weights_digest
 from . import selection_run
 
@@ -67,10 +70,11 @@ def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
     Raises:
         AnalysisError: if no seed shows it.
     """
-    memory: Memory = {}
+    processing = otm.Processing(top_k=FIGURE4_TOP_K)
+    models = [Memoised(model) for model in pair_models(pair, Setting(processing, processing))]
     for seed in counted(range(_SEEDS), "seeds of figure 4"):
         for prompt in FIGURE4_PROMPTS:
-            found = _run(pair, prompt, seed, memory)
+            found = _run(pair, models, prompt, seed)
             if found is not None:
                 return found | {"manifest": model}
     raise AnalysisError(
@@ -79,9 +83,11 @@ def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] | None:
+def _run(
+    pair: Pair, models: Sequence[LanguageModel], prompt: str, seed: int
+) -> dict[str, Any] | None:
     context = tuple(pair.encode(prompt))
-    draft_model, target_model = (_Recorder(pair, side, memory) for side in (0, 1))
+    draft_model, target_model = models
     rng = np.random.default_rng(seed)
     tree = selection_run.draft(draft_model, context, rng)
     drafts = selection_run.table_of(tree)
@@ -110,8 +116,8 @@ def _run(pair: Pair, prompt: str, seed: int, memory: Memory) -> dict[str, Any] |
         "seed": seed,
         "num_tokens": pair.num_tokens,
         "processing": f"temperature 1, top-k {FIGURE4_TOP_K}",
-        "draft": draft_model.sparse(),
-        "target": target_model.sparse(),
+        "draft": _sparse(tree.draft),
+        "target": _sparse(evaluate(target_model, tree)),
         "texts": {str(t): text for t, text in texts.items()},
     }
 
@@ -129,39 +135,15 @@ def _can_show_pattern(drafts: list[list[int]]) -> bool:
     )
 
 
-Memory = dict[tuple[int, tuple[int, ...]], NDArray[np.float64]]
-
-
-class _Recorder(OneByOne):
-    """One side of a pair as a language model, top-k processed, that records what it was asked."""
-
-    def __init__(self, pair: Pair, side: int, memory: Memory) -> None:
-        self.pair, self.side, self.memory = pair, side, memory
-        self.asked: dict[tuple[int, ...], NDArray[np.float64]] = {}
-
-    @property
-    def num_tokens(self) -> int:
-        """V."""
-        return self.pair.num_tokens
-
-    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the processed next-token distribution."""
-        key = (self.side, tuple(context))
-        if key not in self.memory:
-            logits = self.pair.side_logits(self.side, key[1])
-            self.memory[key] = to_numpy(otm.from_logits(logits.double(), top_k=FIGURE4_TOP_K))
-        self.asked[key[1]] = self.memory[key]
-        return self.memory[key]
-
-    def sparse(self) -> list[dict[str, Any]]:
-        """Return the recorded conditionals, non-zero entries only."""
-        rows = []
-        for context, mass in self.asked.items():
-            live = np.flatnonzero(mass)
-            rows.append(
-                {"context": list(context), "tokens": live.tolist(), "mass": mass[live].tolist()}
-            )
-        return rows
+def _sparse(laws: Mapping[tuple[int, ...], NDArray[np.float64]]) -> list[dict[str, Any]]:
+    """Return conditionals by their contexts, non-zero entries only."""
+    rows = []
+    for context, mass in laws.items():
+        live = np.flatnonzero(mass)
+        rows.append(
+            {"context": list(context), "tokens": live.tolist(), "mass": mass[live].tolist()}
+        )
+    return rows
 
 
 def next_pair(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ from ..models.pair import Pair
 from ..models.source import PairSource, load_source
 from ..provenance import environment, published_origin, require_quiet, weights_digest
 from ..statistics import clustered_error, limits
+from .known_noise import measure_known_noise
+from .lossy_rules import contexts_along, measure_rules
 from .text_laws import laws_along
 
 PROMPT_TOKENS = 32
@@ -159,21 +161,6 @@ class Laboratory:
             num_tokens=NUM_TOKENS + longest,
             folder=self.work,
             determining=[weights_digest(places[side]) for side in SIDES],
-        )
-
-    def decode(
-        self, label: str, decoders: Mapping[str, Decoder], *, seeds: Sequence[int]
-    ) -> list[TextRecord]:
-        """Decode the experiment's prompts."""
-        pair = self.load()
-        prompts = held_out_prompts(pair, self.num_prompts)
-        return run_decode(
-            pair,
-            decoders,
-            prompts,
-            num_tokens=NUM_TOKENS,
-            seeds=seeds,
-            out=self.work / f"{label}.jsonl",
         )
 
 
@@ -403,14 +390,19 @@ def mentored(laboratory: Laboratory) -> dict[str, Any]:
     decoders: dict[str, Decoder] = {
         label: SpeculativeSampling(MENTORED_LENGTH, one) for label, one in verifiers.items()
     }
-    laboratory = dataclasses.replace(
-        laboratory, num_prompts=laboratory.num_prompts or MENTORED_PROMPTS
-    )
-    records = laboratory.decode("mentored", decoders, seeds=MENTORED_SEEDS)
     pair = laboratory.load()
-    prompts = held_out_prompts(pair, laboratory.num_prompts)
+    prompts = held_out_prompts(pair, laboratory.num_prompts or MENTORED_PROMPTS)
+    records = run_decode(
+        pair,
+        decoders,
+        prompts,
+        num_tokens=NUM_TOKENS,
+        seeds=MENTORED_SEEDS,
+        out=laboratory.work / "mentored.jsonl",
+    )
     surprise = _surprises(pair, prompts, records)
-    problems = _held_out_problems(pair, prompts)
+    contexts = contexts_along(pair, prompts)
+    problems = [otm.Problem(draft=p, target=q, law=otm.IID(1)) for p, q, _ in contexts]
     rows = []
     for label in (PLAIN, *verifiers):
         found = efficiency(records, decoder=label)
@@ -470,29 +462,12 @@ def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float | 
     return limits(Estimate(*np.exp([mean.value, mean.low, mean.high]).tolist()))
 
 
-def _held_out_problems(pair: Pair, prompts: Sequence[Sequence[int]]) -> list[otm.Problem]:
-    """Return both next-token laws along the held-out prompts, as the chain rule asks for."""
-    found = []
-    for prompt in prompts:
-        draft, target = (
-            to_numpy(otm.from_logits(z.double()))[0]
-            for z in pair.logits(torch.tensor([list(prompt)]))
-        )
-        found += [
-            otm.Problem(draft=p, target=q, law=otm.IID(1))
-            for p, q in zip(draft[7::8], target[7::8], strict=True)
-        ]
-    return found
-
-
 def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) -> float:
     return float(np.mean([otm.lossy.distortion(verifier, problem).kl for problem in problems]))
 
 
 def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
     """What lossy rules accept on the pair, and how far from the target; no text is decoded."""
-    from .lossy_rules import measure_rules
-
     pair = laboratory.load()
     name = "shipped pair" if laboratory.target is None else Path(laboratory.target).name
     prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)
@@ -501,8 +476,6 @@ def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
 
 def known_noise(laboratory: Laboratory) -> dict[str, Any]:
     """How many tokens of a seeded sampler betray that it serves another target."""
-    from .known_noise import measure_known_noise
-
     pair = laboratory.load()
     prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)
     return measure_known_noise(pair, prompts)

@@ -71,7 +71,7 @@ STRIDE = 8
 
 def measure_rules(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return the means over contexts of what every rule accepts and loses."""
-    contexts = _contexts(pair, prompts)
+    contexts = contexts_along(pair, prompts)
     single = [(otm.Problem(draft=p, target=q, law=otm.IID(1)), top) for p, q, top in contexts]
     likeliest = [
         (otm.Problem(draft=p, target=q, law=otm.TopK(SIBLINGS)), top) for p, q, top in contexts
@@ -84,7 +84,7 @@ def measure_rules(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any
     }
 
 
-def _contexts(
+def contexts_along(
     pair: Pair, prompts: Sequence[Sequence[int]]
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64], float]]:
     """Return (p, q, the target's largest logit) at every eighth position."""

@@ -146,8 +146,8 @@ class _Tables:
             0 < found.num_prompts * settings <= _MOST_LISTED_PROMPTS
             and columns.distance is not None
         )
-        self.prompts: list[dict[int, list[float]]] | None = (
-            [{} for _ in range(settings)] if listed else None
+        self.prompts = (
+            ClusterSums(groups=settings, clusters=found.num_prompts, columns=1) if listed else None
         )
 
     def add(self, batch: dict[str, NDArray[Any]]) -> None:
@@ -174,10 +174,8 @@ class _Tables:
             np.add.at(self.infinite, setting, np.isinf(described))
         self.histograms.add(setting, values[:, : columns.num_schemes])
         if self.prompts is not None and columns.distance:
-            for i, key in enumerate(keys):
-                rows = where == i
-                overlap = 1.0 - batch[columns.distance.upper][rows]
-                _add_prompts(self.prompts[self.index[key]], batch["prompt"][rows], overlap)
+            overlap = 1.0 - batch[columns.distance.upper]
+            self.prompts.add(setting, prompt, overlap[:, None])
 
     def _gaps(self, values: Floats) -> Floats:
         """Return least and largest distances to the optimum `(n, 2 schemes)`, NaN without one."""
@@ -241,29 +239,17 @@ class _Tables:
         )
 
     def _prompts(self) -> tuple[tuple[NDArray[np.int64], Floats], ...] | None:
-        return (
-            None
-            if self.prompts is None
-            else tuple(_hardest_first(totals) for totals in self.prompts)
-        )
-
-
-def _add_prompts(
-    totals: dict[int, list[float]], prompt: NDArray[np.int64], overlap: Floats
-) -> None:
-    numbers, where = np.unique(prompt, return_inverse=True)
-    sums, counts = np.bincount(where, weights=overlap), np.bincount(where)
-    for number, total, count in zip(numbers.tolist(), sums.tolist(), counts.tolist(), strict=True):
-        entry = totals.setdefault(number, [0.0, 0.0])
-        entry[0] += total
-        entry[1] += count
-
-
-def _hardest_first(totals: dict[int, list[float]]) -> tuple[NDArray[np.int64], Floats]:
-    numbers = np.array(list(totals), dtype=np.int64)
-    means = np.array([total / count for total, count in totals.values()])
-    order = np.argsort(means, kind="stable")
-    return numbers[order], means[order]
+        """Return prompts' numbers and mean overlaps by setting, hardest first."""
+        if self.prompts is None:
+            return None
+        found = []
+        for setting in range(len(self.found.settings)):
+            sums, counts = self.prompts.tables([setting])
+            there = np.flatnonzero(counts)
+            means = (sums[there] / counts[there])[:, 0]
+            order = np.argsort(means, kind="stable")
+            found.append((self.found.prompts[there[order]], means[order]))
+        return tuple(found)
 
 
 def _num_clusters(found: Strata, columns: _Columns) -> int:
@@ -315,7 +301,7 @@ class Strata:
     Attributes:
         settings: the distinct sampling settings, ascending; one value per setting column.
         rows: number of rows of each setting.
-        num_prompts: distinct prompts with at least one row.
+        prompts: the numbers of those with at least one row, ascending.
         rank: of each prompt number, how many smaller ones have rows: numbers without gaps, for
             clusters of equal size.
         entropy_edges, position_edges: inner edges of the bins of each setting.
@@ -323,10 +309,15 @@ class Strata:
 
     settings: tuple[SettingValues, ...]
     rows: tuple[int, ...]
-    num_prompts: int
+    prompts: NDArray[np.int64]
     rank: NDArray[np.int32]
     entropy_edges: tuple[Floats, ...]
     position_edges: tuple[Floats, ...]
+
+    @property
+    def num_prompts(self) -> int:
+        """How many prompts have rows."""
+        return len(self.prompts)
 
 
 def strata_of(run: Run) -> Strata:
@@ -338,10 +329,16 @@ def strata_of(run: Run) -> Strata:
         *run.setting_columns,
         *({entropy.lower, entropy.upper} if entropy else ()),
     ]
-    seen = np.zeros(0, dtype=bool)
+    seen = np.zeros(_MOST_PROMPTS, dtype=bool)
     tallies: dict[SettingValues, tuple[CellCounts, CellCounts]] = {}
     for batch in run.batches(wanted):
-        seen = _mark(seen, batch["prompt"])
+        top = int(batch["prompt"].max(initial=-1))
+        if top >= _MOST_PROMPTS:
+            raise AnalysisError(
+                f"Prompts must be numbered below {_MOST_PROMPTS}; a shard has number {top}. "
+                "Renumber them."
+            )
+        seen[batch["prompt"]] = True
         keys, where = setting_keys(run, batch)
         for i, key in enumerate(keys):
             if key not in tallies and len(tallies) == _MOST_SETTINGS:
@@ -356,12 +353,12 @@ def strata_of(run: Run) -> Strata:
             chosen[1].add(batch["position"][rows].astype(np.float64))
             if entropy:
                 chosen[0].add(middle_of(batch[entropy.lower][rows], batch[entropy.upper][rows]))
-    settings = tuple(sorted(tallies))
+    settings, prompts = tuple(sorted(tallies)), np.flatnonzero(seen)
     return Strata(
         settings=settings,
         rows=tuple(int(tallies[key][1].counts.sum()) for key in settings),
-        num_prompts=int(seen.sum()),
-        rank=np.cumsum(seen, dtype=np.int32) - np.int32(1),
+        prompts=prompts,
+        rank=np.cumsum(seen[: prompts[-1] + 1], dtype=np.int32) - np.int32(1),
         entropy_edges=tuple(tallies[key][0].edges(BINS) for key in settings),
         position_edges=tuple(tallies[key][1].edges(BINS) for key in settings),
     )
@@ -384,20 +381,6 @@ def setting_keys(
         )
     keys, where = np.unique(table, axis=0, return_inverse=True)
     return [tuple(row) for row in keys.tolist()], np.asarray(where).reshape(-1)
-
-
-def _mark(seen: NDArray[np.bool_], prompt: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark prompts as seen, in an array of one byte per prompt that grows by doubling."""
-    top = int(prompt.max(initial=-1))
-    if top >= _MOST_PROMPTS:
-        raise AnalysisError(
-            f"Prompts must be numbered below {_MOST_PROMPTS}; a shard has number {top}. Renumber "
-            "them."
-        )
-    if top >= len(seen):
-        seen = np.concatenate([seen, np.zeros(max(top + 1, 2 * len(seen)) - len(seen), dtype=bool)])
-    seen[prompt] = True
-    return seen
 
 
 def middle_of(lower: Floats, upper: Floats) -> Floats:

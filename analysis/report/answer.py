@@ -43,6 +43,7 @@ class Answer:
             sampling.
         advised: the setting that `advise` answers for itself, None without one.
         warnings: what makes run and costs hard to compare.
+        budget: drafted tokens at most.
     """
 
     plans: tuple[Plans, ...]
@@ -51,11 +52,7 @@ class Answer:
     first: int
     advised: int | None
     warnings: tuple[str, ...]
-
-    @property
-    def budget(self) -> int:
-        """Drafted tokens at most."""
-        return MOST_NODES if self.costs is None else self.costs.most_nodes
+    budget: int
 
 
 def answer_run(
@@ -92,6 +89,7 @@ def answer_run(
         first_setting(found.strata.settings) if own is None else own,
         own,
         tuple(warnings),
+        budget,
     )
 
 
@@ -111,7 +109,6 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
     verifiers = {str(plan.scheme): plan.verifier for plans in answer.plans for plan in plans.all}
     return {
         "first": answer.first,
-        "advised": answer.advised,
         "cards": [
             one.to_json() if place == answer.advised else None
             for place, one in enumerate(answer.cards)
@@ -121,7 +118,6 @@ def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
         "dear": _cost_data(Costs.of_ratios(*DEAR)),
         "budget": answer.budget,
         "mostNodes": MOST_NODES,
-        "kinds": KINDS,
         "verifiers": {"-1": CHAIN_VERIFIER} | verifiers,
         "short": {"-1": "best chain"} | {str(i): s.short for i, s in enumerate(schemes_of(run))},
         "words": ENDS

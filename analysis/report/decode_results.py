@@ -41,9 +41,14 @@ class DecodeRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        measured, low, high = limits(self.measured).values()
-        ends = {"measured": measured, "measured_low": low, "measured_high": high}
-        return dataclasses.asdict(self) | ends
+        told = limits(self.measured)
+        return {
+            "decoder": self.decoder,
+            "predicted": self.predicted,
+            "measured": told["mean"],
+            "measured_low": told["low"],
+            "measured_high": told["high"],
+        }
 
 
 @dataclasses.dataclass(frozen=True)

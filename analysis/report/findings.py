@@ -52,7 +52,7 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
         return []
     optimum, family = found_optima[0]
     rivals = [
-        (float(mean[i]), s)
+        (i, s)
         for s in schemes
         for i in s.columns
         if s.kind == "verifier"
@@ -61,8 +61,7 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
     ]
     if not rivals:
         return []
-    scheme = max(rivals, key=lambda rival: rival[0])[1]
-    i = _column(run, scheme, k)
+    i, scheme = max(rivals, key=lambda rival: float(mean[rival[0]]))
     gap = value_or_range(
         100 * found.gap_low[setting].value[i], 100 * found.gap_high[setting].value[i], 1
     )
@@ -101,35 +100,31 @@ def _short_trees(run: Run, found: Aggregates, setting: int) -> list[str]:
     return lines
 
 
-def _column(run: Run, scheme: Scheme, k: int) -> int:
-    return next(i for i in scheme.columns if run.schemes[i].k == k)
-
-
 def best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, ...]) -> str:
-    """Say which draft temperature accepts most, for each setting of everything else."""
-    place, k = run.setting_columns.index("draft_temperature"), first_k(run)
+    """Say which draft temperature accepts most by setting, nothing where one was measured."""
+    k = first_k(run)
     wanted = [
-        s
+        (i, s)
         for s in schemes
-        if s.kind in ("optimum", "verifier") and any(run.schemes[i].k == k for i in s.columns)
+        if s.kind in ("optimum", "verifier")
+        for i in s.columns
+        if run.schemes[i].k == k
     ]
-    if not wanted:
+    settings = [dict(zip(run.setting_columns, one, strict=True)) for one in found.strata.settings]
+    if not wanted or len({one.get("draft_temperature") for one in settings}) < 2:
         return ""
-    column = _column(run, wanted[0], k)
-    groups: dict[tuple[float, ...], list[tuple[float, float]]] = {}
-    for s, values in enumerate(found.strata.settings):
-        rest = values[:place] + values[place + 1 :]
-        groups.setdefault(rest, []).append((float(found.lower[s].value[column]), values[place]))
-    names = [name for name in run.setting_columns if name != "draft_temperature"]
+    column, scheme = wanted[0]
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for means, setting in zip(found.lower, settings, strict=True):
+        drafted = setting.pop("draft_temperature")
+        others = ", ".join(setting_text(name, value) for name, value in setting.items())
+        groups.setdefault(others, []).append((float(means.value[column]), drafted))
     parts = []
-    for rest, candidates in groups.items():
+    for others, candidates in groups.items():
         accepted, temperature = max(candidates)
-        others = ", ".join(
-            setting_text(name, value) for name, value in zip(names, rest, strict=True)
-        )
         parts.append(f"{temperature:g} at {others} (acceptance {accepted:.3f})")
     return (
-        f"Best draft temperature of those measured, by {printable(wanted[0].label)} at k = {k}: "
+        f"Best draft temperature of those measured, by {printable(scheme.label)} at k = {k}: "
         + "; ".join(parts[:12])
         + "."
     )

@@ -38,7 +38,7 @@ class LossPart:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {"words": self.words} | limits(self.share) | {"adds": self.adds}
+        return {"words": self.words} | limits(self.share)
 
 
 def parts_of(run: Run, found: Aggregates, setting: int) -> list[LossPart]:

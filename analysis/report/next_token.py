@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from ..models.processing import Setting
 from ..run.bound_columns import bounds_table
 from ..run.ranks import SIZES, acceptance_by_rank, best_tree, simulated_tokens, upper_with_gradient
 from ..statistics import CONFIDENCE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LIKELY = 5
 """Tokens that are listed."""
@@ -213,86 +210,22 @@ def _likely(
 
 
 def plot_comparison(result: PromptComparison, path: Path) -> None:
-    """Plot acceptance against k for the lossless schemes, the optimum of each law in black.
+    """Draw acceptance against k, a panel for each draft law: its optimum and the best schemes.
 
-    A colour is a verifier, a line style a law. Where no exact value is affordable the Monte Carlo
-    mean stands, with an open marker. `Naive`, which ignores the drafts, and lossy schemes, which
-    answer another question, are in the table only.
+    `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the
+    table only.
     """
+    by_law: dict[type[otm.Law], list[otm.comparison.ComparisonRow]] = {}
+    for row in result.table.rows:
+        if row.verifier.lossless and not isinstance(row.verifier, otm.Naive):
+            by_law.setdefault(type(row.law), []).append(row)
     with drawing.style():
-        drawing.save_single(_picture(result), path)
-
-
-def _picture(result: PromptComparison) -> Figure:
-    canvas, axes = drawing.figure(width=6.8, height=4.2)
-    rows = [
-        row
-        for row in result.table.rows
-        if row.verifier.lossless and not isinstance(row.verifier, otm.Naive)
-    ]
-    names = sorted({str(row.verifier) for row in rows})
-    for law in sorted({type(row.law) for row in rows}, key=lambda law: law.title):
-        line = otm.plot.LAW_LINES[law.__name__]
-        here = [row for row in rows if type(row.law) is law]
-        best = {row.law.size: row.optimum for row in here if row.optimum is not None}
-        axes.plot(
-            list(best),
-            list(best.values()),
-            color="black",
-            lw=2,
-            ls=line,
-            label=f"optimum · {law.title}",
-        )
-        for number, name in enumerate(names):
-            mine = [row for row in here if str(row.verifier) == name]
-            points = [
-                (row.law.size, value, row.exact is not None)
-                for row in mine
-                if (value := _shown(row)) is not None
-            ]
-            if not points:
-                continue
-            colour, marker = (
-                drawing.PALETTE[number % len(drawing.PALETTE)],
-                drawing.MARKERS[number % len(drawing.MARKERS)],
-            )
-            axes.plot([p[0] for p in points], [p[1] for p in points], color=colour, lw=1.1, ls=line)
-            for k, value, exact in points:
-                axes.plot(
-                    k,
-                    value,
-                    marker=marker,
-                    ms=5,
-                    color=colour,
-                    mfc=colour if exact else "white",
-                    ls="none",
-                )
-            axes.plot(
-                [],
-                [],
-                color=colour,
-                marker=marker,
-                ms=5,
-                lw=1.1,
-                ls=line,
-                label=f"{name} · {law.title}",
-            )
-    ks = sorted({row.law.size for row in rows})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ks, [str(k) for k in ks])
-    axes.set_xlabel("number of drafts k")
-    axes.set_ylabel("acceptance probability")
-    axes.set_title(
-        f"“{tabular.shortened(' '.join(result.prompt.split()), _LONGEST_TITLE)}”", fontsize=9
-    )
-    axes.legend(
-        fontsize=7, handlelength=3.2, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
-    )
-    drawing.note(canvas, "filled markers: exact; open: Monte Carlo mean")
-    return canvas
-
-
-def _shown(row: otm.comparison.ComparisonRow) -> float | None:
-    if row.exact is not None:
-        return row.exact
-    return None if row.monte_carlo is None else row.monte_carlo.value
+        figure = drawing.matplotlib_module("matplotlib.figure").Figure
+        canvas = figure(figsize=(6.8, 2.8 * len(by_law)), layout="constrained")
+        panels = canvas.subplots(len(by_law), squeeze=False)[:, 0]
+        for axes, rows in zip(panels, by_law.values(), strict=True):
+            dataclasses.replace(result.table, rows=tuple(rows), folded=True).plot(axes)
+        title = tabular.shortened(" ".join(result.prompt.split()), _LONGEST_TITLE)
+        canvas.suptitle(f"“{drawing.plain(title)}”", fontsize=9)
+        drawing.note(canvas, "filled markers: exact; open: Monte Carlo, with its interval")
+        drawing.save_single(canvas, path)

@@ -34,7 +34,7 @@
   const ends = (low, high, digits, unit) =>
     fixed(low, digits) + (fixed(low, digits) === fixed(high, digits) ? "" : " to " + fixed(high, digits)) + (unit || "");
 
-  // ---- what can be drafted, and what it is worth: analysis/report/verdict_card.py, line by line -------------------------
+  // ---- what can be drafted, and what it is worth: analysis/report/verdict_card.py says the same --------------------------
   for (const plans of answer.plans) {
     plans.all = plans.all.map(([scheme, kind, name, nodes, depth, widths, tokens, upper, variance, covariance, slope]) =>
       ({ scheme, kind, name, nodes, depth, widths, tokens, upper: upper || tokens, variance, covariance, slope }));

@@ -16,7 +16,7 @@ from .decode_results import DecodeRow, DecodeRun
 from .findings import all_ks, best_draft_temperature, first_k, short
 from .loss_parts import is_loss, likeliest_of, parts_of
 from .reading import Run, read_prompts
-from .summary import Scheme, schemes_of, setting_labels, varied
+from .summary import Scheme, schemes_of, setting_labels
 from .text import printable
 
 _LISTED_PROMPTS = 5
@@ -27,7 +27,6 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
     """Return the text of a report, plain strings throughout; whoever writes it escapes it."""
     schemes = schemes_of(run)
     labels = setting_labels(run, found)
-    names = varied(run, found)
     return {
         "title": f"{model_name(run, 'draft')} drafting for {model_name(run, 'target')}",
         "intro": _intro(run, found),
@@ -49,9 +48,7 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "band_words": explanations.band_words(run, found),
         "has_entropy": any(len(binned.centre) for binned in found.by_entropy),
         "prompts": _prompts(run, found),
-        "best_draft_temperature": best_draft_temperature(run, found, schemes)
-        if "draft_temperature" in names
-        else "",
+        "best_draft_temperature": best_draft_temperature(run, found, schemes),
         "decode": []
         if decode is None
         else [_decode_row(row) for row in decode.predicted(run, found)],

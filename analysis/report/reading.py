@@ -181,7 +181,12 @@ def open_run(folder: Path) -> Run:
     manifest = read_manifest(folder)
     schemes = tuple(_scheme(entry) for entry in manifest["schemes"])
     statistics = tuple(_statistic(entry) for entry in manifest["statistics"])
-    shards = _shards(folder)
+    shards = tuple(shard_files(folder).values())
+    if not shards:
+        raise AnalysisError(
+            f"A report needs at least one finished shard; {str(folder / SHARDS)!r} has none. Let "
+            "`measure` run until its first shard is written."
+        )
     names = [name for column in (*schemes, *statistics) for name in {column.lower, column.upper}]
     if len(set(names)) != len(names) or not 1 <= len(names) <= _MOST_COLUMNS or not schemes:
         raise damaged_manifest(
@@ -267,17 +272,6 @@ def _text(entry: dict[str, Any], key: str) -> str:
     return value
 
 
-def _shards(folder: Path) -> tuple[Path, ...]:
-    found = tuple(shard_files(folder).values())
-    if not found:
-        raise AnalysisError(
-            f"A report needs at least one finished shard; {str(folder / SHARDS)!r} has none. Let "
-            "`measure` run until its first "
-            "shard is written."
-        )
-    return found
-
-
 def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set[str]]:
     """Return the number of rows and the columns common to all shards, from the footers alone."""
     rows, common = 0, None
@@ -314,14 +308,10 @@ def _open(path: Path) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             yield file
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> AnalysisError:
-    return AnalysisError(
-        f"{path.name} must be an intact Parquet file; it could not be read: {error}. Measure it "
-        "again."
-    )
+        raise AnalysisError(
+            f"{path.name} must be an intact Parquet file; it could not be read: {error}. Measure "
+            "it again."
+        ) from error
 
 
 def _array(column: Any, name: str, path: Path) -> NDArray[Any]:

@@ -46,7 +46,6 @@ class Scheme:
         kind: "optimum", "verifier", "lossy" or "bound".
         usable: whether it can be chosen: a verifier, or an optimum that one of `otm` attains.
         columns: indices into `run.schemes`, ascending in k.
-        optimum: index of the scheme that is the optimum of the same law, None without one.
         short: what charts and answers call it: the verifier's name for an optimum that one attains.
     """
 
@@ -58,7 +57,6 @@ class Scheme:
     kind: str
     usable: bool
     columns: tuple[int, ...]
-    optimum: int | None
     short: str
 
 
@@ -71,7 +69,6 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
     order = sorted(
         families, key=lambda key: ("optimum", "verifier", "lossy", "bound").index(kinds[key])
     )
-    family_of = {run.schemes[i].name: n for n, key in enumerate(order) for i in families[key]}
     definitions = {
         (scheme, law): {d for s, w, d in families if (s, w) == (scheme, law)}
         for scheme, law, _ in families
@@ -80,7 +77,6 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
     for key in order:
         identity, law, definition = key
         columns = sorted(families[key], key=lambda i: run.schemes[i].k)
-        optima = [family_of.get(str(run.schemes[i].optimum)) for i in columns]
         name = run.schemes[columns[0]].label
         rule = ", by rule" if len(definitions[identity, law]) > 1 and definition == "rule" else ""
         # parameters and law share one pair of brackets
@@ -101,7 +97,6 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
                 kinds[key],
                 usable,
                 tuple(columns),
-                optima[0],
                 short,
             )
         )
@@ -138,15 +133,6 @@ def setting_labels(run: Run, found: Aggregates) -> list[str]:
         dict(zip(run.setting_columns, values, strict=True)) for values in found.strata.settings
     )
     return [printable(setting_label(each, run)) for each in values]
-
-
-def varied(run: Run, found: Aggregates) -> list[str]:
-    """Return the setting columns that take more than one value in the run."""
-    return [
-        name
-        for i, name in enumerate(run.setting_columns)
-        if len({values[i] for values in found.strata.settings}) > 1
-    ]
 
 
 def setting_label(values: dict[str, float], run: Run) -> str:
@@ -210,7 +196,7 @@ def _else(limit: Floats, mean: Floats) -> Floats:
 def _bins(binned: Binned) -> dict[str, Any]:
     bands = [_band(low, high) for low, high in zip(binned.lower, binned.upper, strict=True)]
     parts = {part: [band[part] for band in bands] for part in ("mean", "low", "high")}
-    return {"centre": clean(binned.centre), "rows": clean(binned.rows), **parts}
+    return {"centre": clean(binned.centre), **parts}
 
 
 def _spread(found: Aggregates, setting: int, columns: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from .call_costs import Costs
@@ -201,58 +200,57 @@ def over_chain(plan: Plan, chain: Plan, plans: Plans, costs: Costs) -> Speed:
     return Speed(value, upper, max(least, value / half), min(most, upper * half))
 
 
-def fastest(plans: Sequence[Plan], costs: Costs, budget: int) -> Plan | None:
-    """Return the fastest plan within a budget of drafted tokens, by lower ends.
+def best_of_each(plans: Plans, costs: Costs) -> list[Plan]:
+    """Return the fastest plan of each verifier by lower ends, the fastest of them first.
 
     Of equal ones it is the first of the smallest.
     """
-    within = [plan for plan in plans if plan.nodes <= budget]
-    return min(
-        within, key=lambda plan: (-plan.tokens / costs.of_call(plan), plan.nodes), default=None
-    )
+    best: dict[int, Plan] = {}
+    for plan in sorted(plans.all, key=lambda one: (-one.tokens / costs.of_call(one), one.nodes)):
+        best.setdefault(plan.scheme, plan)
+    return list(best.values())
 
 
-def best_chain(plans: Plans, costs: Costs, budget: int) -> Plan | None:
-    """Return the fastest chain, what engines do today."""
-    return fastest([plan for plan in plans.all if plan.kind == "chain"], costs, budget)
+def _chain_of(best: list[Plan]) -> Plan | None:
+    """Return the chain among the best of each verifier: what engines do today."""
+    return next((plan for plan in best if plan.kind == "chain"), None)
 
 
-def verdict(plans: Plans, costs: Costs, budget: int) -> str:
+def verdict(plans: Plans, costs: Costs) -> str:
     """Return the verdict: sure where no interval contains 1, probable otherwise."""
-    within = [over_plain(plan, plans, costs) for plan in plans.all if plan.nodes <= budget]
-    best = max(within, key=lambda speed: speed.value)
-    most = max(speed.upper if speed.high is None else speed.high for speed in within)
+    speeds = [over_plain(plan, plans, costs) for plan in plans.all]
+    best = max(speeds, key=lambda speed: speed.value)
+    most = max(speed.upper if speed.high is None else speed.high for speed in speeds)
     if best.low is not None and best.low > 1:
         return SPECULATE
     if most <= 1 and best.low is not None:
         return STOP
-    if plans.certified and best.value <= 1 < max(speed.upper for speed in within):
+    if plans.certified and best.value <= 1 < max(speed.upper for speed in speeds):
         return UNDECIDED
     return (SPECULATE if best.value > 1 else STOP) + PROBABLY
 
 
 def card(plans: Plans, costs: Costs | None, budget: int) -> Card:
-    """Return the answer at these costs, or over the range of costs where none are known."""
-    if not plans.all:
+    """Return the answer within a budget of drafted tokens, over a range of costs without any."""
+    within = tuple(plan for plan in plans.all if plan.nodes <= budget)
+    if not within:
         return Card(
             UNDECIDED, "the run holds no verifier that could be used", "", (), "", "", (), ()
         )
-    return _over_range(plans, budget) if costs is None else _at(plans, costs, budget)
+    plans = dataclasses.replace(plans, all=within)
+    return _over_range(plans) if costs is None else _at(plans, costs, budget)
 
 
 def _at(plans: Plans, costs: Costs, budget: int) -> Card:
-    best, chain, title = (
-        _found(plans, costs, budget),
-        best_chain(plans, costs, budget),
-        verdict(plans, costs, budget),
-    )
+    each, title = best_of_each(plans, costs), verdict(plans, costs)
+    best, chain = each[0], _chain_of(each)
     alone = bool(costs.source) and not costs.rest
     if title == SPECULATE and alone:  # what comes on top of the passes may take it all
         title += PROBABLY
     at_most = "at most " if alone else ""
     speed = over_plain(best, plans, costs)
     boxes = [Box(speed.text, f"{at_most}the speed of plain decoding", speed.sure)]
-    if chain is not None and chain is best:
+    if chain is best:
         boxes.append(Box("1.00×", ITSELF))
     elif chain is not None:
         ratio = over_chain(best, chain, plans, costs)
@@ -282,7 +280,7 @@ def _at(plans: Plans, costs: Costs, budget: int) -> Card:
         basis,
         "",
         HEAD,
-        _rows(plans, costs, budget),
+        _rows(plans, costs, each),
     )
 
 
@@ -296,10 +294,10 @@ RANGE_HEAD = (
 )
 
 
-def _rows(plans: Plans, costs: Costs, budget: int) -> tuple[tuple[str, ...], ...]:
+def _rows(plans: Plans, costs: Costs, each: list[Plan]) -> tuple[tuple[str, ...], ...]:
     """Return the best plan of each verifier, the fastest first."""
-    chain, rows = best_chain(plans, costs, budget), []
-    for plan in _listed(_best_of_each(plans, costs, budget)):
+    chain, rows = _chain_of(each), []
+    for plan in _listed(each):
         speed = over_plain(plan, plans, costs)
         beside = (
             over_chain(plan, chain, plans, costs).text
@@ -311,12 +309,13 @@ def _rows(plans: Plans, costs: Costs, budget: int) -> tuple[tuple[str, ...], ...
     return tuple(rows)
 
 
-def _over_range(plans: Plans, budget: int) -> Card:
+def _over_range(plans: Plans) -> Card:
     boxes, numbers, plans_at = [], [], []
-    cheap = verdict(plans, Costs.of_ratios(*CHEAP), budget)
+    cheap = verdict(plans, Costs.of_ratios(*CHEAP))
     for name, ratios in (("cheap", CHEAP), ("dear", DEAR)):
         costs = Costs.of_ratios(*ratios)
-        best, chain = _found(plans, costs, budget), best_chain(plans, costs, budget)
+        each = best_of_each(plans, costs)
+        best, chain = each[0], _chain_of(each)
         speed = over_plain(best, plans, costs)
         beside = ""
         if chain is best:
@@ -336,12 +335,7 @@ def _over_range(plans: Plans, budget: int) -> Card:
             )
         )
         numbers.append(speed)
-        plans_at.append(
-            {
-                plan.scheme: (plan, over_plain(plan, plans, costs))
-                for plan in _best_of_each(plans, costs, budget)
-            }
-        )
+        plans_at.append({plan.scheme: (plan, over_plain(plan, plans, costs)) for plan in each})
     # dear is no bound: a small pair's steps can cost more
     title = DEPENDS if cheap.startswith(SPECULATE) else cheap
     what = f"assumed ones make it {numbers[1].value:.2f} to {numbers[0].upper:.2f}× plain decoding"
@@ -358,20 +352,3 @@ def _listed(plans: list[Plan]) -> list[Plan]:
     """Return the first few, and always the chain, with which the others are compared."""
     chains = [plan for plan in plans[MOST_ROWS:] if plan.kind == "chain"]
     return plans[: MOST_ROWS - len(chains)] + chains
-
-
-def _best_of_each(plans: Plans, costs: Costs, budget: int) -> list[Plan]:
-    by_scheme: dict[int, list[Plan]] = {}
-    for plan in plans.all:
-        by_scheme.setdefault(plan.scheme, []).append(plan)
-    best = [fastest(mine, costs, budget) for mine in by_scheme.values()]
-    return sorted(
-        (plan for plan in best if plan is not None),
-        key=lambda plan: (-plan.tokens / costs.of_call(plan), plan.nodes),
-    )
-
-
-def _found(plans: Plans, costs: Costs, budget: int) -> Plan:
-    best = fastest(plans.all, costs, budget)
-    assert best is not None
-    return best

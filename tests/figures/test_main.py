@@ -185,11 +185,6 @@ def test_landscape_holds_every_lossless_scheme_below_its_law_s_optimum(built: Pa
                 assert abs(curve["value"][0] - optima["IID", curve["k"]]) < 1e-9
 
 
-def test_every_law_has_a_line_of_its_own() -> None:
-    assert list(otm.plot.LAW_LINES) == [law.__name__ for law in otm.drafts.LAWS]
-    assert len(set(otm.plot.LAW_LINES.values())) == len(otm.drafts.LAWS)
-
-
 def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: Path) -> None:
     data = _data(built, "scores")
     pieces = sorted(data["pieces"], key=lambda piece: piece["left"])
