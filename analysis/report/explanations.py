@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from otm.verifiers import VERIFIERS
 
-from ..run.identity import unchecked_note
 from ..run.manifest import class_of
 from .aggregate import Aggregates
 from .reading import Run
@@ -233,7 +232,5 @@ def warnings(run: Run, found: Aggregates) -> list[str]:
     prompts = found.strata.num_prompts
     if 1 < prompts < 20:
         told.append(f"Only {prompts} prompts: intervals over so few clusters are rough.")
-    if run.unchecked:
-        told.append(unchecked_note(run.unchecked))
     notes = run.section("provenance").get("notes")
     return told + [str(note) for note in notes if note] if isinstance(notes, list) else told

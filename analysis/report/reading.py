@@ -24,7 +24,7 @@ from ..errors import AnalysisError
 from ..files import PROMPTS, SHARDS
 from ..run.identity import check_shards
 from ..run.manifest import damaged_manifest, read_manifest, section
-from ..run.shards import SAMPLING, column_of_today, shard_batches, shard_files
+from ..run.shards import SAMPLING, shard_batches, shard_files
 from ..trace.base import PATH
 
 PROCESSING = dataclasses.asdict(Processing()) | {"top_p": 1.0}
@@ -96,7 +96,6 @@ class Run:
         setting_columns: which columns tell the sampling settings apart.
         shards: finished shard files in order.
         num_rows: rows in all of them.
-        unchecked: how many of them do not say which run they are of.
     """
 
     folder: Path
@@ -106,7 +105,6 @@ class Run:
     setting_columns: tuple[str, ...]
     shards: tuple[Path, ...]
     num_rows: int
-    unchecked: int
 
     def section(self, name: str) -> dict[str, Any]:
         """Return an object of the manifest, empty where it is missing or something else."""
@@ -194,17 +192,9 @@ def open_run(folder: Path) -> Run:
             f"{len(schemes)} schemes"
         )
     num_rows, fields = _check_footers(shards, {"prompt", "position", "temperature", *names})
+    check_shards(folder, manifest)
     settings = tuple(name for name in SETTING_COLUMNS if name in fields)
-    return Run(
-        folder,
-        manifest,
-        schemes,
-        statistics,
-        settings,
-        shards,
-        num_rows,
-        check_shards(folder, manifest),
-    )
+    return Run(folder, manifest, schemes, statistics, settings, shards, num_rows)
 
 
 def read_prompts(run: Run, wanted: list[int]) -> dict[int, tuple[str, str]]:
@@ -277,7 +267,7 @@ def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set
     rows, common = 0, None
     for path in shards:
         with _open(path) as shard:
-            names = {column_of_today(name) for name in shard.schema_arrow.names}
+            names = set(shard.schema_arrow.names)
             footer = shard.metadata
             sizes = [footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)]
         if missing := sorted(needed - names):
