@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import otm
 from analysis.decode.results import prompt_name
 from analysis.models.processing import settings_of
+from analysis.run.identity import run_identity
 from analysis.run.loss_columns import loss_columns, loss_statistics
+from analysis.run.shards import encode_shard, shard_files
 
 V = 12
 HOSTILE = (
@@ -147,6 +149,16 @@ def write_run(
             pa.table(table if width is None else _widened(columns, table, width)),
             folder / "shards" / f"shard-{shard:05d}.parquet",
         )
+    return sealed(folder)
+
+
+def sealed(folder: Path) -> Path:
+    """Let the shards of a run say that they are its own, with their content's digest."""
+    run = run_identity(json.loads((folder / "manifest.json").read_text(encoding="utf-8")))
+    for number, path in shard_files(folder).items():
+        table = pq.read_table(path)
+        columns = {name: table[name].to_numpy() for name in table.column_names}
+        path.write_bytes(encode_shard(columns, {"shard": number, "run": run}))
     return folder
 
 
@@ -298,6 +310,7 @@ def hostile_manifest(folder: Path) -> None:
         entry["unit"] += HOSTILE
     manifest["provenance"] |= {HOSTILE: HOSTILE, "notes": [HOSTILE]}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    sealed(folder)
 
 
 def decode_file(path: Path, records: list[dict[str, Any]], **settings: Any) -> Path:

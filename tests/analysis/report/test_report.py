@@ -46,6 +46,7 @@ from tests.analysis.report.synthetic_run import (
     RECORDS,
     decode_file,
     hostile_manifest,
+    sealed,
     write_run,
 )
 
@@ -314,7 +315,7 @@ def repeated(source: Path, folder: Path, times: int) -> Path:
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     manifest["plan"] |= {"num_prompts": 12 * times, "num_shards": times * len(shards)}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    return folder
+    return sealed(folder)
 
 
 def peak(folder: Path) -> int:
@@ -391,6 +392,7 @@ def replaced(folder: Path, column: str, values: Any) -> None:
         table.set_column(table.column_names.index(column), column, pa.array([values] * len(table))),
         path,
     )
+    sealed(folder)
 
 
 BREAKAGES = {
@@ -415,7 +417,7 @@ BREAKAGES = {
         ),
         "shard-00001.parquet must be an intact Parquet file",
     ),
-    "text for numbers": (lambda f: replaced(f, "kseq_iid_k2", "high"), "must hold numbers"),
+    "text for numbers": (lambda f: replaced(f, "kseq_iid_k2", "high"), "not what was written"),
     "negative prompt": (lambda f: replaced(f, "prompt", -1), "integers ≥ 0"),
     "missing prompt": (lambda f: replaced(f, "prompt", None), "integers ≥ 0"),
     "endless temperature": (lambda f: replaced(f, "temperature", float("inf")), "finite"),
@@ -599,6 +601,7 @@ def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path)
         upper = np.full(len(table), np.inf)
         place = table.column_names.index("kl_target_draft_upper")
         pq.write_table(table.set_column(place, "kl_target_draft_upper", pa.array(upper)), path)
+    sealed(folder)
     data = measured(folder)
     rows = {row[0]: row for row in text_of(data.run, data.found)["tables"][0]["statistics"]}
     ends = [one_sample(data, f"tv_{end}") for end in ("lower", "upper")]
@@ -639,6 +642,7 @@ def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path: Path) -> No
         values[:count] = np.inf
         table = table.set_column(table.column_names.index(name), name, pa.array(values))
     pq.write_table(table, path)
+    sealed(folder)
     data = measured(folder)
     row = text_of(data.run, data.found)["tables"][0]["statistics"][3]
     assert row[1].endswith(", ∞]") and row[2].endswith(" to ∞")
@@ -655,7 +659,7 @@ def test_a_quantity_infinite_everywhere_has_no_mean(copy: Path) -> None:
         pq.write_table(
             table.set_column(place, "kl_target_draft", pa.array(np.full(len(table), np.inf))), path
         )
-    run = open_run(copy)
+    run = open_run(sealed(copy))
     row = text_of(run, aggregate(run))["tables"][0]["statistics"][3]
     assert row[1:] == ("–", "", "infinite at 100.0 % of positions, left out of the mean")
 
@@ -694,12 +698,12 @@ def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(
         if key not in ("draft", "target")
     }
     edit(copy, {"settings": settings, "provenance": {"trace": {}}})
-    shown = text_of(open_run(copy), plain.found)
+    shown = text_of(open_run(sealed(copy)), plain.found)
     assert shown["title"] == "unnamed draft drafting for unnamed target"
     assert set(shown["settings"]) == {"sampling as recorded"}
     said = {"draft_model": "a/b\u2028<i>", "target_model": "c", "temperature": "0.6", "top_k": "20"}
     edit(copy, {"provenance": {"trace": said}})
-    shown = text_of(open_run(copy), plain.found)
+    shown = text_of(open_run(sealed(copy)), plain.found)
     assert shown["title"] == "a/b\ufffd<i> drafting for c"
     assert shown["setting_words"].startswith("Sampling: temperature 0.6, top-k 20")
     assert "<i>" not in page_of(open_run(copy), plain.found)
@@ -738,7 +742,7 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, cop
                 "optimum_column": entry["column"],
             }
     edit(copy, {"schemes": entries})
-    usable = {scheme.label: scheme.usable for scheme in schemes_of(open_run(copy))}
+    usable = {scheme.label: scheme.usable for scheme in schemes_of(open_run(sealed(copy)))}
     assert not usable["optimum (without replacement)"], (
         "nothing attains that one at every vocabulary size"
     )
@@ -924,7 +928,7 @@ def test_predictions_say_when_they_are_for_something_else(
             tmp_path / "d.jsonl", RECORDS, temperature=0.3, weights={"draft": "a", "target": "c"}
         )
     )
-    told = decoded.notes(open_run(copy), plain.found)
+    told = decoded.notes(open_run(sealed(copy)), plain.found)
     assert any("other model weights" in line for line in told)
     assert any("no sampling setting" in line for line in told)
     assert all(row.predicted is None for row in decoded.predicted(plain.run, plain.found))

@@ -211,7 +211,7 @@ def test_a_run_holds_the_columns_that_were_asked_for(
     assert [entry["column"] for entry in manifest["schemes"]] == names
     assert [entry["column"] for entry in manifest["statistics"]] == ["tv"]
     assert manifest["settings"]["columns"] == ["kseq_iid", "tv"]
-    assert "columns" not in read_manifest(finished)["settings"]
+    assert read_manifest(finished)["settings"]["columns"] is None
     held, whole = table(tmp_path / "run"), table(finished)
     keys = {"prompt", "position", "temperature", "top_p"}
     assert set(held.columns) == {*keys, *names, "tv"}
@@ -646,7 +646,7 @@ def test_options_are_shown_whole_in_a_narrow_terminal(monkeypatch, printed) -> N
         (("--out", "/proc/run"), "The folder cannot be made; choose another --out."),
         (("--shards", "3:1"), "START:STOP"),
         (("--workers", "0"), "from 1 to 1024"),
-        (("--dtype", "int8"), "float32, float16, bfloat16"),
+        (("--dtype", "int8"), "'float32', 'float16' or 'bfloat16'"),
         (("--dataset", "also"), "either"),
         (("--from-trace", "x"), "goes without"),
     ],
