@@ -14,11 +14,14 @@ from analysis.commands.app import app  # noqa: E402
 from analysis.errors import AnalysisError  # noqa: E402
 from analysis.files import SHIPPED_PAIR  # noqa: E402
 from analysis.models.causal import pair_models  # noqa: E402
+from analysis.models.distilled import WEIGHTS, stored_weights  # noqa: E402
 from analysis.models.pair import load_pair  # noqa: E402
+from analysis.provenance import file_digest  # noqa: E402
 from analysis.train import corpus, draft_training as t  # noqa: E402
 from analysis.train.corpus import Corpus, Document  # noqa: E402
 from analysis.train.distillation import Distillation  # noqa: E402
 
+DRAFTS = SHIPPED_PAIR.parent / "drafts"
 FIELDS = {
     "layers": [0, 1],
     "head": 1024,
@@ -123,6 +126,19 @@ def test_an_impossible_recipe_is_refused(tmp_path, text):
     (tmp_path / "recipe.json").write_text(text)
     with pytest.raises(AnalysisError, match="recipe is a JSON object"):
         t.distillation_from_json(tmp_path / "recipe.json")
+
+
+@pytest.mark.parametrize("folder", sorted(DRAFTS.iterdir()), ids=lambda folder: folder.name)
+def test_a_committed_draft_is_the_one_of_its_record_and_card(folder):
+    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    assert file_digest(folder / WEIGHTS) == record["sha256"]
+    assert record["sha256"] in (folder / "README.md").read_text(encoding="utf-8")
+    weights = stored_weights(folder)
+    vocabulary = weights.pop("vocabulary")
+    assert sum(value.numel() for value in weights.values()) == record["parameters"]
+    told = json.loads((folder / "distilled.json").read_text(encoding="utf-8"))
+    assert told["head"] == record["recipe"]["head"] == len(vocabulary)
+    assert all(value.isfinite().all() for value in weights.values())
 
 
 def test_a_target_that_is_not_there_is_told_before_any_text_is_read(tmp_path):
