@@ -222,7 +222,7 @@ def plot_comparison(result: PromptComparison, path: Path) -> None:
     with drawing.style():
         figure = drawing.matplotlib_module("matplotlib.figure").Figure
         canvas = figure(figsize=(6.8, 2.8 * len(by_law)), layout="constrained")
-        panels = canvas.subplots(len(by_law), squeeze=False)[:, 0]
+        panels = canvas.subplots(len(by_law), sharey=True, squeeze=False)[:, 0]
         for axes, rows in zip(panels, by_law.values(), strict=True):
             dataclasses.replace(result.table, rows=tuple(rows), folded=True).plot(axes)
         title = tabular.shortened(" ".join(result.prompt.split()), _LONGEST_TITLE)

@@ -205,7 +205,9 @@ class Comparison(Tabular):
                 if line not in attaining and np.isfinite(line.y).sum() > (len(ks) > 1)
             ]
         lines = [top, *curves[: drawing.MOST_LINES - 1]]
-        drawing.draw_lines(ax, lines, xlabel="number of drafts k", ticks=ks)
+        size = _size_name(first.law)
+        xlabel = "number of drafts k" if size == "k" else size
+        drawing.draw_lines(ax, lines, xlabel=xlabel, ticks=ks)
         beside = f" (the first of {1 + len(others)} laws)" if others else ""
         ax.set_title(f"{first.law.title} drafts{beside}", fontsize=10)
 
