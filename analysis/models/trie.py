@@ -7,7 +7,6 @@ The trie has a *trunk*, the prefix common to all contexts, whose cache rows are 
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -165,13 +164,19 @@ def tree_mask(plan: Plan) -> NDArray[np.bool_]:
 
 
 def common_length(left: Context, right: Context) -> int:
-    """Return how many leading tokens two contexts share.
+    """Return how many leading tokens two contexts share, by bisection on slices.
 
     >>> common_length((1, 2, 3, 4), (1, 2, 4))
     2
     """
-    same = [*map(operator.eq, left, right), False]
-    return same.index(False)
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def common_prefix(contexts: Sequence[Context]) -> Context:
