@@ -167,8 +167,9 @@ class Speculative:
             going = [at for at in going if at not in ended]
         if stream is not None:
             stream.end()
-        # one text has nothing to be filled up, and may have no token for it
-        fill = generation_config.pad_token_id if len(rows) > 1 else 0
+        # the end-of-text token where no other is set; without both, nothing ends a text early
+        fill = getattr(generation_config, "_pad_token_tensor", None)
+        fill = 0 if fill is None else int(fill)
         return pad_sequence([row[0] for row in rows], batch_first=True, padding_value=fill)
 
     def _step(

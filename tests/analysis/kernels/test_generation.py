@@ -115,6 +115,12 @@ def test_a_batch_s_texts_are_those_of_each_prompt_alone(target: Any, near: Any) 
     loop = Speculative(near, num_drafts=2, length=3)
     found = target.generate(batch, custom_generate=loop, repetition_penalty=1.3, **setting)
     assert found.tolist() == plain.tolist()
+    del setting["pad_token_id"]  # then the end-of-text token fills up
+    plain = target.generate(batch, **setting)
+    assert target.generate(batch, custom_generate=loop, **setting).tolist() == plain.tolist()
+    setting["eos_token_id"] = None
+    plain = target.generate(batch, **setting)
+    assert target.generate(batch, custom_generate=loop, **setting).tolist() == plain.tolist()
 
 
 def test_each_text_of_a_batch_has_the_target_s_law(target: Any, near: Any) -> None:
