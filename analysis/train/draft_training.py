@@ -19,7 +19,7 @@ from otm.tabular import markdown
 
 from ..errors import AnalysisError
 from ..files import write_atomically, write_json
-from ..models.distilled import WEIGHTS
+from ..models.distilled import WEIGHTS, is_distilled
 from ..models.pair import Pair, load_pair, load_target
 from ..models.public import PUBLIC
 from ..provenance import file_digest
@@ -46,6 +46,8 @@ def distillation_from_json(path: Path) -> Distillation:
         recipe = Distillation(**values)
         if not all(type(heat) in (int, float) and 0 < heat < 1e3 for heat in recipe.temperatures):
             raise ValueError(f"temperatures must be numbers > 0; got {recipe.temperatures!r:.40}")
+        if recipe.start is not None and not is_distilled(Path(str(recipe.start))):
+            raise ValueError(f"start must be a distilled draft's folder; got {recipe.start!r:.80}")
         if not recipe.layers or any(type(number) is not int for number in recipe.layers):
             raise ValueError(
                 f"layers must be one or more layers' numbers; got {recipe.layers!r:.40}"

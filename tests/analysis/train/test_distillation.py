@@ -308,6 +308,15 @@ def test_training_goes_on_from_a_draft(small, small_shards, tmp_path):
         assert (value - second.trained()[name]).abs().le(most).all(), name
 
 
+def test_a_start_with_other_layers_is_refused(small, small_shards, tmp_path):
+    one = dataclasses.replace(RECIPE, layers=(0,), steps=0, fall=0)
+    first, vocabulary = d.train_draft(small, small_shards[1], one, tmp_path / "first")
+    d.write_draft(first, vocabulary, tmp_path / "draft")
+    two = dataclasses.replace(RECIPE, start=str(tmp_path / "draft"))
+    with pytest.raises(AnalysisError, match="a draft with 2 layers"):
+        d.DraftModule(small, two, vocabulary)
+
+
 def test_a_draft_of_another_target_is_refused(small, small_shards, tmp_path):
     from transformers import AutoModelForCausalLM
 

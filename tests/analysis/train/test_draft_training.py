@@ -120,6 +120,8 @@ def test_the_card_says_what_was_measured_and_under_which_licence(written):
         "{",
         '{"fall": 7000}',
         '{"temperatures": [0]}',
+        '{"start": "nowhere"}',
+        '{"start": 3}',
     ],
 )
 def test_an_impossible_recipe_is_refused(tmp_path, text):
