@@ -241,13 +241,13 @@ class DraftModule(torch.nn.Module):
         self.lens = torch.nn.Linear(width, width, bias=False)
         torch.nn.init.eye_(self.lens.weight)
         if recipe.start is not None:
-            own, mine = stored_weights(Path(recipe.start)), self.trained()
-            if own.keys() - {VOCABULARY} != {name.removeprefix("body.") for name in mine}:
+            own, trained = stored_weights(Path(recipe.start)), self.trained()
+            if own.keys() - {VOCABULARY} != {name.removeprefix("body.") for name in trained}:
                 raise AnalysisError(
                     f"start must be a draft with {len(recipe.layers)} layers; {recipe.start} has "
                     "others. Name another draft, or other layers."
                 )
-            for name, value in mine.items():
+            for name, value in trained.items():
                 value.data.copy_(own[name.removeprefix("body.")])
         self.head: torch.Tensor
         self.register_buffer(
