@@ -95,6 +95,7 @@ def distil(
             "weights": public.weights if public else None,
         },
         "recipe": dataclasses.asdict(recipe),
+        "start": file_digest(Path(recipe.start) / WEIGHTS) if recipe.start else None,
         "parameters": sum(value.numel() for value in draft.trained().values()),
         "sha256": file_digest(out / WEIGHTS),
         "k": list(CURVE_K),
@@ -198,8 +199,8 @@ def card(record: dict[str, Any]) -> str:
     heat = " and ".join(f"{value:g}" for value in recipe["temperatures"])
     first = (
         "The square matrix starts from least squares to them."
-        if recipe["start"] is None
-        else f"The weights start from those of the draft in {recipe['start']}."
+        if record["start"] is None
+        else f"The weights start from those of another draft (SHA-256 `{record['start']}`)."
     )
     weights = f" (weights SHA-256 `{target['weights']}`)" if target["weights"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())

@@ -260,8 +260,7 @@ def test_repository_stands_alone() -> None:
 
 
 def test_repository_is_small() -> None:
-    # two drafts of SmolLM2 are 22 MB; the first goes once every record is of the second
-    assert sum(path.stat().st_size for path in tracked()) < 45e6
+    assert sum(path.stat().st_size for path in tracked()) < 40e6
 
 
 def test_documents_link_to_files_that_exist() -> None:
