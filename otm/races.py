@@ -41,7 +41,7 @@ from otm._arrays import (
 )
 from otm._numba import compiled
 from otm.drafts.base import enumerate_drafts
-from otm.overlap.curve import ROOM, OverlapCurve, ascending
+from otm.overlap.curve import ROOM, OverlapCurve
 from otm.overlap.rows import SHORTEST_BINNED
 from otm.problem import Problem
 
@@ -122,12 +122,6 @@ def exponential_nodes(
     first, last = np.log(_CUT_OFF * smallest), np.log(-np.log(_CUT_OFF))
     t = np.exp(np.arange(first, last + step, step))
     return t, step * t * np.exp(-t)
-
-
-def drafted_ascending(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the tokens of supp p in ascending order of q/p; one row."""
-    drafted = np.flatnonzero(draft > 0)
-    return np.asarray(drafted[ascending(draft[drafted], target[drafted])], dtype=np.int64)
 
 
 def overtaking_rates(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:

@@ -101,7 +101,8 @@ class DraftedSequences:
             ratio = 1.0
             for level, (context, token) in enumerate(along(self.tree, end)):
                 p, q = self.tree.draft[context], self._known[context]
-                found[level] += np.minimum(ratio * q, slopes * p).sum(axis=1)
+                drafted = np.flatnonzero(p)  # what is never drafted adds nothing
+                found[level] += np.minimum(ratio * q[drafted], slopes * p[drafted]).sum(axis=1)
                 ratio *= float(q[token]) / float(p[token])
         return found / k
 

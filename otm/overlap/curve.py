@@ -144,6 +144,16 @@ def ascending(draft: Array, target: Array) -> Array:
     return namespace(draft, target).flip(descending(draft, target), axis=-1)
 
 
+def drafted_ascending(
+    draft: NDArray[np.floating], target: NDArray[np.floating]
+) -> NDArray[np.int64]:
+    """Return the tokens of supp p in that order; one row."""
+    if len(draft) and draft.min() > 0:
+        return np.asarray(ascending(draft, target))
+    drafted = np.flatnonzero(draft > 0)
+    return np.asarray(drafted[ascending(draft[drafted], target[drafted])], dtype=np.int64)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Piece:
     """A linear piece of each curve, H(t) = slope·t + offset for low ≤ t ≤ high; all of one shape.

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._arrays import Floats, unit_quadrature
-from otm.overlap.curve import ascending
+from otm.overlap.curve import drafted_ascending
 
 _ROUNDING = 1e-15
 """Moments that differ by no more than this do so by rounding."""
@@ -337,9 +337,7 @@ def refine(law: ScoreLaw, weight: float, draft: Floats, target: Floats) -> Refin
         weight: F = f(v)/P(v), at most a(v).
         draft, target: p and q after v, `(V,)`.
     """
-    order = ascending(draft, target)
-    if draft.min() <= 0.0:
-        order = order[draft[order] > 0.0]
+    order = drafted_ascending(draft, target)
     p = draft[order]
     below = np.cumulative_sum(p, include_initial=True)
     np.minimum(below, 1.0, out=below)

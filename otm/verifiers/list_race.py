@@ -30,9 +30,9 @@ from otm._arrays import Array, by_rows, namespace, quiet, total
 from otm._time import Pace
 from otm.drafts.iid import IID
 from otm.overlap import OverlapCurve
+from otm.overlap.curve import drafted_ascending
 from otm.problem import Problem
 from otm.races import (
-    drafted_ascending,
     exponential_nodes,
     log_arrivals,
     log_exponentials,

@@ -48,10 +48,9 @@ from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
-from otm.overlap.curve import ROOM, ascending
+from otm.overlap.curve import ROOM, ascending, drafted_ascending
 from otm.problem import Problem
 from otm.races import (
-    drafted_ascending,
     exponential_nodes,
     log_arrivals,
     log_exponentials,
