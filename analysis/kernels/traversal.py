@@ -2,9 +2,12 @@
 
 The rule is that of `otm.sequence.TraversalVerification`, which says why it is lossless: a vertex is
 given up only after all that hangs below it. So vertices are left in post-order, which links tell
-beforehand, and whatever is decided, one comes after the other. A vertex that is left changes what
-is kept of its parent, whose rows are all that is read. On arrival no row is: down a line of first
-children, weights are those of its first vertex times ratios q/p of the models.
+beforehand, and whatever is decided, one comes after the other. On arrival no row is read: down a
+line of first children, weights are those of its first vertex times ratios q/p of the models.
+
+No row is written ("What a vertex keeps" in docs/theory.md): a parent's q is (q − c p)₊ over its sum
+Z once children were left, 0 at these, as a child of weight 1 never is left; and its p has the mass
+R. One more that is left adds Z/(w R) to c and takes p(x) from R.
 """
 
 from __future__ import annotations
@@ -13,7 +16,11 @@ import dataclasses
 
 import torch
 
-from .step import Tensor, Verified, drafted_by, draw, entries, possible, rows, written
+from .step import Tensor, Verified, possible, written
+from .vocabulary import Excess, Over, TorchRows
+
+_LEAST = 1e-200
+"""Stands for a weight of 0, of which no child is accepted: nothing then moves."""
 
 
 def traversal(
@@ -27,6 +34,7 @@ def traversal(
     *,
     depth: int,
     distinct: bool = True,
+    over: Over = TorchRows,
 ) -> Verified:
     """Accept the first vertex in post-order that passes, with the path to it, else the root.
 
@@ -39,20 +47,23 @@ def traversal(
             after it; −1 where there is none.
         depth: D, the levels of the tree.
         distinct: whether p loses x; if not, siblings are independent.
+        over: who reads the rows (`analysis.kernels.vocabulary`).
     """
     walk = _Walk.of(candidates, next_token, next_sibling)
-    token = candidates.clamp(min=0)
-    q = target.clone()
-    p: Tensor | None = None
-    if draft is None:
-        drawn = torch.ones_like(uniforms)
-    else:
-        p = drafted_by(draft, token, target).clone()
-        drawn = entries(p, walk.parent.clamp(max=p.shape[1] - 1), token)
-    wanted = entries(target, walk.parent, token)
+    sure, token = draft is None, candidates.clamp(min=0)
+    losing = distinct and not sure
+    both = over(target, torch.zeros_like(target[:, :1]) if sure else draft, token)
+    wanted, drawn = (one.double() for one in both.entries(walk.parent, token))
+    if sure:
+        drawn = torch.ones_like(drawn)
     most, gain = walk.along_lines(_ratio(wanted, drawn), depth)
-    first, after = torch.ones_like(most), torch.full_like(most, torch.nan)
-    changed = torch.zeros_like(candidates, dtype=torch.bool)
+    first = mass = rest = torch.ones_like(most)
+    if losing:
+        whole = both.drafted()
+        rest = torch.nn.functional.pad(whole, (0, rest.shape[1] - whole.shape[1]))
+    after, taken = torch.full_like(most, torch.nan), 0.0 * mass
+    changed = gone = torch.zeros_like(candidates, dtype=torch.bool)
+    place = torch.arange(candidates.shape[1], device=candidates.device)
     at = walk.lowest[:, :1]
     sound = torch.ones_like(at, dtype=torch.bool)
 
@@ -66,49 +77,47 @@ def traversal(
         own, above = weight(at), walk.parent.gather(1, at)
         sound = sound & (own.isfinite() | (at == 0))
         left = (at > 0) & (uniforms.gather(1, (at - 1).clamp(min=0)) >= own)
-        x, wanted = token.gather(1, at), rows(q, above)[:, 0]
-        if p is None:
-            drawn = torch.zeros_like(wanted).scatter_(1, x, 1.0)
-        else:
-            drawn = rows(p, above)[:, 0]
-        held = weight(above)
-        excess = (held * wanted).sub_(drawn).relu_()
-        room = excess.sum(dim=-1, keepdim=True)
+        held, z, c, r = weight(above), *(one.gather(1, above) for one in (mass, taken, rest))
+        q, p = wanted.gather(1, at), drawn.gather(1, at)
+        more = c if sure else c + z / (held.clamp(min=_LEAST) * r)
+        rested = (z - q).clamp(min=0.0) if sure else both.left(above, more)
+        room = held * rested / z
         held = torch.where(held < 1.0, room / (room + 1.0 - held), 1.0 + 0.0 * room)
         # without any excess the models agree, and only rounding left the child
-        wanted = torch.where(left & (room != 0.0), excess.div_(room), wanted)
-        _write(q, above, wanted)
-        if p is not None and distinct:
-            others = drawn.scatter(1, x, 0.0)
-            rest = others.sum(dim=-1, keepdim=True)
-            others.div_(torch.where(rest > 0.0, rest, 1.0))
-            drawn = torch.where(left, others, drawn)
-            _write(p, above, drawn)
-        after = after.scatter(1, above, torch.where(left, held, after.gather(1, above)))
+        moved = left & (room != 0.0)
+        z, c = torch.where(moved, rested, z), torch.where(moved, more, c)
+        r = r - p if losing else r
+        gone = gone | (left & (place == at))
+        after, taken, mass, rest = (
+            table.scatter(1, above, torch.where(left, found, table.gather(1, above)))
+            for table, found in ((after, held), (taken, c), (mass, z), (rest, r))
+        )
         changed = changed.scatter(1, above, changed.gather(1, above) | left)
         younger = walk.younger.gather(1, at)
-        x = token.gather(1, younger)
-        chance = torch.ones_like(room) if p is None else drawn.gather(1, x)
-        arriving = (held * _ratio(wanted.gather(1, x), chance)).clamp(max=1.0)
+        # a token that was left has nothing more
+        twin = gone & (walk.parent == above) & (token == token.gather(1, younger))
+        q, p = (
+            torch.where(lost & twin.any(dim=1, keepdim=True), 0.0, one.gather(1, younger))
+            for lost, one in ((sure, wanted), (losing, drawn))
+        )
+        wanted, drawn = wanted.scatter(1, younger, q), drawn.scatter(1, younger, p)
+        ratio = _ratio((q - c * p).clamp(min=0.0) * r / z, p)
         begins = left & (younger > 0)
+        arriving = (held * ratio).clamp(max=1.0)
         first = first.scatter(1, younger, torch.where(begins, arriving, first.gather(1, younger)))
         at = torch.where(left, walk.next.gather(1, at), at)
     path, kept = walk.path(at, depth)
+    if sure:
+        ended = both.without(at, token, gone & (walk.parent == at))
+    else:
+        ended = Excess.after(at, taken.gather(1, at))
     drafts = candidates.gather(1, path[:, 1:])
-    mass = rows(q, at)[:, 0]
-    return written(path, drafts, kept, draw(mass, final), mass.sum(dim=-1), sound[:, 0])
+    return written(path, drafts, kept, *both.draw(ended, final), sound[:, 0])
 
 
 def _ratio(wanted: Tensor, drawn: Tensor) -> Tensor:
     """Return q(x)/p(x), NaN where x cannot have been drawn."""
     return torch.where(possible(drawn, wanted), wanted / drawn, torch.nan)
-
-
-def _write(table: Tensor, nodes: Tensor, found: Tensor) -> None:
-    """Write rows `(B, V)` to a table `(B, n, V)` at nodes `(B, 1)`."""
-    height = table.shape[1]
-    first = torch.arange(0, len(table) * height, height, device=nodes.device)
-    table.view(-1, table.shape[-1]).index_copy_(0, nodes[:, 0] + first, found)
 
 
 @dataclasses.dataclass(frozen=True)

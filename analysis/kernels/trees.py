@@ -3,13 +3,18 @@
 The children of a node were drawn one after the other, each from what its elder siblings leave of
 the node's draft law, over what is left. The rule at a node is `otm.RecursiveRejection`, the scheme
 `otm.sequence.Gsd`, which say why it is lossless.
+
+No row is written ("Residuals along a path" in docs/theory.md): after any rejections r is (q − c p)₊
+over its sum Z, 0 at what was rejected, and p has the mass R. One more rejection adds Z/R to c and
+takes p(x) from R.
 """
 
 from __future__ import annotations
 
 import torch
 
-from .step import Tensor, Verified, drafted_by, draw, possible, rows, written
+from .step import Tensor, Verified, possible, written
+from .vocabulary import Excess, Over, TorchRows
 
 
 def recursive_rejection(
@@ -22,6 +27,7 @@ def recursive_rejection(
     final: Tensor,
     *,
     depth: int,
+    over: Over = TorchRows,
 ) -> Verified:
     """Try the children of a node in turn, go on at the first that is accepted, else draw.
 
@@ -35,40 +41,47 @@ def recursive_rejection(
         next_token, next_sibling: `(B, n)` int64, each node's first child and the sibling drawn
             after it; −1 where there is none.
         depth: D, drafts that can be accepted at most.
+        over: who reads the rows (`analysis.kernels.vocabulary`).
     """
-    size, nodes, _ = target.shape
-    p = target if draft is None else drafted_by(draft, candidates, target)
-    place = torch.arange(depth + 1, device=candidates.device)
-    path = torch.zeros((size, depth + 1), dtype=torch.int64, device=candidates.device)
-    kept = path[:, 0]
+    sure = draft is None
+    both = over(target, torch.zeros_like(target[:, :1]) if sure else draft, candidates)
+    place, level = (
+        torch.arange(number, device=candidates.device)
+        for number in (candidates.shape[1], depth + 1)
+    )
+    path = torch.zeros_like(candidates[:, :1]).expand(-1, depth + 1)
+    kept, at, cursor = path[:, 0], path[:, :1], next_token[:, :1]
     sound = torch.ones_like(kept, dtype=torch.bool)
-    wanted, drawn = target[:, 0], p[:, 0]
-    cursor = next_token[:, :1]
-    for _ in range(nodes - 1):
+    tried = torch.zeros_like(candidates, dtype=torch.bool)
+    one = torch.ones_like(uniforms[:, :1], dtype=torch.float64)
+    whole = one if sure else both.drafted()
+    taken, mass, rest = 0.0 * one, one, whole[:, :1]
+    for _ in range(candidates.shape[1] - 1):
         node = cursor.clamp(min=0)
         token = candidates.gather(1, node)
         live = (cursor >= 0) & (token >= 0) & (kept[:, None] < depth)
-        token = token.clamp(min=0)
-        if draft is None:
-            drawn = torch.zeros_like(wanted).scatter_(1, token, 1.0)
-        chances = drawn.gather(1, token), wanted.gather(1, token)
-        sound = sound & (possible(*chances) | live.logical_not())[:, 0]
-        passed = uniforms.gather(1, (node - 1).clamp(min=0)) * chances[0]
-        passed = (passed < chances[1]) & live
+        again = (tried & (candidates == token)).any(dim=1, keepdim=True)
+        q, p = both.entries(at, token.clamp(min=0))
+        q, p = (torch.where(again, 0.0, q), one) if sure else (q, torch.where(again, 0.0, p))
+        sound = sound & (possible(p, q) | live.logical_not())[:, 0]
+        asked = uniforms.gather(1, (node - 1).clamp(min=0)) * mass * p
+        passed = live & (asked < (q - taken * p).clamp(min=0.0) * rest)
         failed = live & passed.logical_not()
-        excess = (wanted - drawn).clamp_(min=0.0)
-        total = excess.sum(dim=-1, keepdim=True)
+        more = taken if sure else taken + mass / rest
+        left = (mass - q).clamp(min=0.0) if sure else both.left(at, more)
         # without any excess only rounding rejected the child
-        excess = torch.where(total == 0.0, wanted, excess / total)
-        others = drawn.scatter(1, token, 0.0)
-        rest = others.sum(dim=-1, keepdim=True)
-        others = others / torch.where(rest > 0.0, rest, 1.0)
-        own = rows(p, node.clamp(max=p.shape[1] - 1))[:, 0]
-        wanted = torch.where(passed, rows(target, node)[:, 0], torch.where(failed, excess, wanted))
-        drawn = torch.where(passed, own, torch.where(failed, others, drawn))
+        moved = failed & (left != 0.0)
+        taken = torch.where(passed, 0.0, torch.where(moved, more, taken))
+        mass = torch.where(passed, 1.0, torch.where(moved, left, mass))
+        if not sure:
+            own = whole.gather(1, node.clamp(max=whole.shape[1] - 1))
+            rest = torch.where(passed, own, torch.where(failed, rest - p, rest))
+        tried = (tried & passed.logical_not()) | (failed & (place == node))
+        at = torch.where(passed, node, at)
         kept = kept + passed[:, 0]
-        path = torch.where(passed & (place == kept[:, None]), node, path)
+        path = torch.where(passed & (level == kept[:, None]), node, path)
         onward = torch.where(passed, next_token.gather(1, node), next_sibling.gather(1, node))
         cursor = torch.where(live, onward, -1)
-    drafts, total = candidates.gather(1, path[:, 1:]), wanted.sum(dim=-1)
-    return written(path, drafts, kept, draw(wanted, final), total, sound)
+    ended = both.without(at, candidates, tried) if sure else Excess.after(at, taken)
+    after, total = both.draw(ended, final)
+    return written(path, candidates.gather(1, path[:, 1:]), kept, after, total, sound)

@@ -1,6 +1,6 @@
 """What a step asks of rows as long as the vocabulary: entries, sums of bins, masses, a token.
 
-All else that `chain`, `scores`, `vertices` and `block_kseq` decide is small and written once. The
+All else that is decided is small and written once, by `chain`, `scores` and the like. The
 rows themselves are read here, by torch (`TorchRows`), or by Triton (`triton_rows`), and a
 vocabulary may lie on several devices: each has some of its tokens (`Shard`), what they add up to is
 added over the devices, and nothing else travels.
@@ -75,6 +75,17 @@ class Excess:
     alone: bool = False
     same: range | None = None
 
+    @classmethod
+    def after(cls, nodes: Tensor, taken: Tensor) -> Excess:
+        """Return masses in the ratio of (q − c p)₊, q where c = 0.
+
+        Args:
+            nodes: `(B, k)`.
+            taken: `(B, k)`, c ≥ 0.
+        """
+        weight = torch.where(taken > 0.0, 1.0 / taken, 1.0)
+        return cls(nodes, weight, (taken != 0.0).to(weight.dtype))
+
     def some(self, places: slice) -> Excess:
         """Return those at some of the rows."""
         return Excess(
@@ -120,9 +131,10 @@ class Rows(abc.ABC):
         """
 
     def entries(self, nodes: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return q and p `(B, k)` at nodes of which drafts hang, and at tokens."""
+        """Return q and p `(B, k)` at nodes, p of the last that has a draft's row, and at tokens."""
         place = (tokens - self.first).clamp(0, self.target.shape[-1] - 1)
-        found = entries(self.target, nodes, place), entries(self.draft, nodes, place)
+        drafted = nodes.clamp(max=self.draft.shape[1] - 1)
+        found = entries(self.target, nodes, place), entries(self.draft, drafted, place)
         if self.shard is None:
             return found
         both = torch.where(place + self.first == tokens, torch.stack(found), 0.0)
@@ -151,6 +163,32 @@ class Rows(abc.ABC):
         if self.shard is not None:
             self.shard.all_reduce(found)
         return found
+
+    def left(self, nodes: Tensor, taken: Tensor) -> Tensor:
+        """Return Σ (q − c p)₊ for c > 0, both `(B, k)`."""
+        return taken * self.total(Excess(nodes, 1.0 / taken))
+
+    def drafted(self) -> Tensor:
+        """Return Σ p of each row in float64, `(B, m)`: what is left of it may be tiny."""
+        size, _, num_tokens = self.draft.shape
+        parts = self.draft.split(max(1, _CHUNK // (size * num_tokens)), dim=1)
+        found = torch.cat([part.double().sum(dim=-1) for part in parts], dim=1)
+        if self.shard is not None:
+            self.shard.all_reduce(found)
+        return found
+
+    def without(self, nodes: Tensor, tokens: Tensor, gone: Tensor) -> Excess:
+        """Return masses of q without some tokens, written to the draft's rows, one of zeros each.
+
+        Args:
+            nodes: `(B, 1)`.
+            tokens, gone: `(B, n)`, and which of them.
+        """
+        own = tokens - self.first
+        inside = gone & (own >= 0) & (own < self.target.shape[-1])
+        row = self.draft[:, 0]
+        row.scatter_add_(-1, torch.where(inside, own, 0), inside.to(row.dtype))
+        return Excess(nodes, torch.ones_like(row[:, :1]))
 
     def draw(self, excess: Excess, final: Tensor) -> tuple[Tensor, Tensor]:
         """Return a token `(B,)` by the masses of one row, and their sum, from q where it is 0.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
 
+from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
 from otm.sequence import Gsd
 from otm.trees import TreeShape
@@ -66,6 +68,23 @@ def test_sure_children_are_the_target_s_sample() -> None:
             torch.tensor([[-1, 2, 0]]), *links, q, None, uniforms, torch.tensor([final]), depth=1
         )
         assert texts(found.tokens, found.count) == [wanted]
+
+
+@pytest.mark.parametrize("kernel", [recursive_rejection, traversal])
+def test_what_a_nearly_sure_draft_leaves_its_second_child_is_not_rounding(kernel: Any) -> None:
+    """p = (1 − 2⁻²⁴, ε, ε) in float32, its first token rejected: r = (0, 1, 7)/8, p = (0, 1, 1)/2,
+    and the second child is accepted with 1/4; with 1 − p(0) for 2 ε it always would be.
+    """
+    p = torch.tensor([[[1 - 2**-24, 1e-9, 1e-9]]])
+    q = torch.tensor([[[0.2, 0.1, 0.7]]]).expand(1, 3, -1)
+    links = torch.tensor([[1, -1, -1]]), torch.tensor([[-1, 2, -1]])
+    for second, wanted in ((0.249, [1]), (0.251, [2])):
+        uniforms = torch.tensor([[0.9, second, 0.0]])
+        found = kernel(
+            torch.tensor([[-1, 0, 1]]), *links, q, p, uniforms, torch.tensor([0.5]), depth=1
+        )
+        assert texts(found.tokens, found.count)[0][:1] == wanted
+        assert int(found.count) == (2 if second < 0.25 else 1)
 
 
 def test_steps_have_the_target_s_law() -> None:

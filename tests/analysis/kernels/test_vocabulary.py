@@ -19,6 +19,8 @@ from analysis.kernels.grid import ScoreGrid
 from analysis.kernels.noise import Nodes, noise_rows, root_only
 from analysis.kernels.scores import refined_scores
 from analysis.kernels.step import Shard, Verified, probabilities
+from analysis.kernels.traversal import traversal
+from analysis.kernels.trees import recursive_rejection
 from analysis.kernels.vertices import optimal_by_vertex
 from analysis.kernels.vocabulary import Over, TorchRows
 from otm.trees import TreeShape
@@ -27,12 +29,16 @@ from tests.analysis.kernels.steps import Requests
 
 NUM_TOKENS = 11
 CHAIN, SEQUENCES = TreeShape.chain(3), TreeShape.sequences(2, 2)
+TREE = TreeShape([0, 0, 0, 1, 1])
+LINKS = torch.tensor([[1, 4, -1, -1, -1, -1], [-1, 2, 3, -1, 5, -1]])
 GRID = ScoreGrid.of(2, "cpu", octaves=2, per_octave=2)
 KERNELS: dict[str, tuple[Any, TreeShape]] = {
     "token by token": (token_by_token, CHAIN),
     "block": (block, CHAIN),
     "refined scores": (refined_scores, SEQUENCES),
     "optimal by vertex": (optimal_by_vertex, SEQUENCES),
+    "recursive rejection": (recursive_rejection, TREE),
+    "traversal": (traversal, TREE),
 }
 long = pytest.mark.long
 every = pytest.mark.parametrize("name", KERNELS)
@@ -41,19 +47,23 @@ every = pytest.mark.parametrize("name", KERNELS)
 @functools.cache
 def requests(name: str, size: int) -> Requests:
     """Rows and drafts of at most 500 requests, repeated, all with uniforms of their own."""
-    made = Requests.random(KERNELS[name][1], min(size, 500), NUM_TOKENS, 7)
+    shape = KERNELS[name][1]
+    made = Requests.random(shape, min(size, 500), NUM_TOKENS, 7, distinct=shape is TREE)
     rng = torch.Generator().manual_seed(8)
     given = [one.repeat(size // len(one), *[1] * (one.ndim - 1)) for one in made.arguments[:3]]
     uniforms = torch.rand((size, given[0].shape[1] + 1), generator=rng, dtype=torch.float64)
     return Requests(made.shape, *given, uniforms[:, :-1], uniforms[:, -1])
 
 
-def step(name: str, given: tuple[torch.Tensor, ...], over: Over = TorchRows) -> Verified:
-    """A kernel on its requests, those of sequences with their paths and a grid."""
+def step(name: str, given: tuple[Any, ...], over: Over = TorchRows) -> Verified:
+    """A kernel on its requests: those of sequences have paths and a grid, those of trees links."""
     kernel, shape = KERNELS[name]
     if shape is CHAIN:
         return kernel(*given, over=over)
     candidates, *rest = given
+    if shape is TREE:
+        links = (one.expand(len(candidates), -1) for one in LINKS)
+        return kernel(candidates, *links, *rest, depth=2, over=over)
     paths = torch.arange(1, 5).view(2, 2).T.expand(len(candidates), -1, -1)
     return kernel(candidates, paths, *rest, GRID, over=over)
 
@@ -182,15 +192,20 @@ def test_shards_write_the_same_tokens(name: str, ends: tuple[int, ...], reader: 
         assert differences(found, wanted) == 0
 
 
-def test_drafts_that_are_sure_on_shards() -> None:
-    given = requests("block", 200).arguments
+@pytest.mark.parametrize("name", ["block", "recursive rejection", "traversal"])
+def test_drafts_that_are_sure_on_shards_and_by_triton(name: str) -> None:
+    candidates, target, _, *rest = requests(name, 200).arguments
 
     def run(shard: Shard, here: slice) -> Verified:
         over = functools.partial(TorchRows, shard=shard)
-        return block(given[0], given[1][..., here], None, *given[3:], over=over)
+        return step(name, (candidates, target[..., here], None, *rest), over)
 
-    wanted = block(given[0], given[1], None, *given[3:])
-    for found in on_shards((0, 4, 11), run):
+    given = candidates, target, None, *rest
+    wanted = step(name, given)
+    for found in (
+        *on_shards((0, 4, 11), run),
+        step(name, given, batched_triton.loaded().TritonRows),
+    ):
         assert differences(found, wanted) == 0
 
 
