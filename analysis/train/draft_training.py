@@ -202,6 +202,13 @@ def card(record: dict[str, Any]) -> str:
         if record["start"] is None
         else f"The weights start from those of another draft (SHA-256 `{record['start']}`)."
     )
+    prompts, openings, words = "Prompts are cut from documents.", "", ""
+    if "openings" in corpus:
+        prompts = (
+            'Prompts of the kind "text" are cut from documents; those of other kinds are frames '
+            "around words of the target's vocabulary\n(`analysis/train/openings.py`)."
+        )
+        openings, words = " and openings", " and words"
     weights = f" (weights SHA-256 `{target['weights']}`)" if target["weights"] else ""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return f"""---
@@ -238,9 +245,8 @@ repetitions: AdamW, learning rate {recipe["learning_rate"]:g}, constant and fall
 
 ## Data and licences
 
-Prompts of the kind "text" are cut from documents; those of other kinds are frames around words of the target's vocabulary
-(`analysis/train/openings.py`). {corpus["kind"].capitalize()}: {corpus["documents"]:,} documents and openings, SHA-256 `{corpus["sha256"]}`, of which a
-random part was used. Two per cent of files and words are held out; near-copies between files of one package exist, so held-out prompts are
+{prompts} {corpus["kind"].capitalize()}: {corpus["documents"]:,} documents{openings}, SHA-256 `{corpus["sha256"]}`, of which a
+random part was used. Two per cent of files{words} are held out; near-copies between files of one package exist, so held-out prompts are
 not fully independent. The weights derive from those of {target["name"]}, Apache-2.0, and are under the same licence.
 
 {sources_table(corpus)}

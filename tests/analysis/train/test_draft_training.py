@@ -105,6 +105,10 @@ def test_the_card_says_what_was_measured_and_under_which_licence(written):
     assert "license: apache-2.0" in text
     assert f"{record['acceptance']['held_text']['K-SEQ'][-1]['mean']:.3f}" in text
     assert record["recipe"]["head"] == FIELDS["head"]
+    of_texts = record["corpus"] | {"kind": "files"}
+    of_texts.pop("openings", None)
+    bare = t.card(record | {"corpus": of_texts})
+    assert "Prompts are cut from documents." in bare and "opening" not in bare
 
 
 @pytest.mark.parametrize(
