@@ -51,10 +51,10 @@ def compute(work: Work) -> dict[str, Any]:
             "target": target.tolist(),
         }
 
-    return by_pair("figure5", of_pair) | {"samples": work.samples, "head": _head()}
+    return by_pair("figure5", of_pair) | {"samples": work.samples, "head": head()}
 
 
-def _head() -> int:
+def head() -> int:
     """Return the number of tokens that the draft of SmolLM2 can draft."""
     text = (ROOT.parent / "analysis/drafts/smollm2/distilled.json").read_text(encoding="utf-8")
     return int(json.loads(text)["head"])

@@ -88,7 +88,7 @@ def legend(canvas: Figure, panel: Axes) -> None:
         loc="outside lower center",
         ncols=4,
         fontsize=8,
-        title="shaded: 95 % intervals over contexts",
+        title="shaded: 95 % intervals",
         title_fontsize=8,
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from figures import kinds, nodes, quality
+from figures import figure5, kinds, nodes, quality
 from figures.captures import captures
 from figures.paths import DATA
 from figures.steps_tables import LISTED, PAGE, PAGES, SIZES, Record, of_size, written
@@ -82,11 +82,15 @@ def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
 
 def test_what_is_said_of_the_public_pair_is_its_record_s() -> None:
     (table,) = nodes.read("nodes-smollm2", (1.0,))[1.0]["tables"]
-    means = {(row["name"], row["nodes"]): row["mean"] for row in table["rows"]}
+    rows = {row["name"]: row for row in table["rows"] if row["nodes"] == nodes.NODES}
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"(overlap {written(table['overlap'])}; it knows 8,192 of 49,152 tokens)" in text
+    assert f"(overlap {written(table['overlap'])}; it learnt along" in text
+    assert f"and knows {figure5.head():,} of 49,152 tokens" in text
     assert f"less sure ({table['entropy']:.2f} nats)" in text
-    assert abs(means["refined scores", 16] - means["tree on shared noise", 16]) < 0.05
+    behind, ahead = rows[nodes.LIKELIEST], rows["refined scores"]
+    ahead = ahead | {"less": -ahead["less"]}
+    assert f"noise is {_less(behind)} tokens ahead of the likeliest tree" in text
+    assert f"and {_less(ahead)} behind refined scores" in text
 
 
 def test_what_is_said_of_lists_is_their_records() -> None:
@@ -185,18 +189,27 @@ def test_the_page_on_audits_says_what_known_noise_saves() -> None:
 
 def test_the_text_says_where_the_likeliest_tree_is_as_good() -> None:
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    behind, told = [], []
-    for found in quality.records(kinds.FILES).values():
+    behind, told = [], dict[str, dict[str, str]]()
+    for kind, found in quality.records(kinds.FILES).items():
         tables = quality.tables(found)
         rows = [{row["name"]: row for row in table["rows"]} for table in tables]
         behind.append([_less(rows[place][nodes.LIKELIEST]) for place in (0, -1)])
-        refined = [one["refined scores"] for one in rows]
-        told += [_less(one) for one in refined if one["less_low"] > 0 or one["less_high"] < 0]
-        assert all(table["contexts"] == table["texts"] == 12 for table in tables)
+        told[kind] = {
+            written(table["overlap"]): _less(one["refined scores"] | {"less": -ahead})
+            for table, one in zip(tables, rows, strict=True)
+            for ahead in (one["refined scores"]["less"],)
+            if one["refined scores"]["less_high"] < 0
+        }
+        assert all(one["refined scores"]["less_low"] < 0 for one in rows)
+        assert all(table["texts"] == 12 and table["contexts"] >= 35 for table in tables)
     (code, best), (lists, better), (prose, good) = behind
     assert f"it is {code} behind; after lists {lists} and after prose {prose}." in text
     assert f"it is {best} behind after code, {better} after lists and {good} after prose" in text
-    assert len(told) == 1 and f"where refined scores are {told[0]} behind" in text
+    of_code, of_lists, of_prose = told.values()
+    ((at, gain),) = of_lists.items()
+    first, second, third = (f"{gain} at {at}" for at, gain in of_prose.items())
+    assert not of_code and f"by {gain} after lists at overlap {at}" in text
+    assert f"after prose by {first}, {second} and {third}." in text
 
 
 def _less(row: Record) -> str:
