@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ LEAST_TEXTS = 3
 
 _READING = 0.6
 """Of the time that is left, for the texts of a look at most."""
+
+_FIRST_LOOK = 0.6
+"""Of the time, for the first look at most: then there is an answer to go on from."""
 
 _FINALISTS = 2
 """Plans of each family that are timed in the end."""
@@ -127,6 +130,7 @@ def advise(
     asked: AdviceSettings,
     eos: int | None,
     until: float = math.inf,
+    so_far: Callable[[Advice], object] = lambda advice: None,
 ) -> Advice:
     """Measure acceptance along the target's texts and the cost of steps, and say what to do.
 
@@ -137,11 +141,12 @@ def advise(
         eos: the token that ends a text.
         until: when the answer is due, by `time.monotonic`, whatever is known by then; one text and
             one step of a chain are waited for.
+        so_far: is told what is known whenever measuring goes on.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
     """
-    return _Measurement(draft, target, prompts, asked, eos, until).run()
+    return _Measurement(draft, target, prompts, asked, eos, until).run(so_far)
 
 
 class _Measurement:
@@ -165,30 +170,36 @@ class _Measurement:
         self.clock = Clock(self.draft, self.target, self.known, eos, self.rng)
         self.probes = {family.name: list(family.probes(asked.limits)) for family in FAMILIES}
 
-    def run(self) -> Advice:
+    def run(self, so_far: Callable[[Advice], object]) -> Advice:
         """Look until it is decided."""
         began, share, looks = time.perf_counter(), self.asked.quick, 0
+        first = self.until
+        if share < self.asked.seconds:
+            first = time.monotonic() + _FIRST_LOOK * seconds_left(first)
         while True:
             looks += 1
+            until = first if looks == 1 else self.until
             with contextlib.suppress(DeadlinePassed):
-                self._read(share * 0.5, looks)
-            self._limit(self.until)
+                self._read(share * 0.5, looks, until)
+            self._limit(until)
             advice = self._look(share * 0.5, looks)
+            self._limit(self.until)
             left = self.asked.seconds - (time.perf_counter() - began)
             left = min(left, seconds_left(self.until))
             share = min(2.0 * share, left)
             if advice.decided or left <= 0.1 * self.asked.quick:
                 return advice
+            so_far(advice)
 
     def _limit(self, until: float) -> None:
         self.draft.until = self.target.until = until
 
-    def _read(self, seconds: float, look: int) -> None:
+    def _read(self, seconds: float, look: int, until: float) -> None:
         """Read texts until the time is over; in the first look every prompt at most once."""
         deadline, most = time.perf_counter() + seconds, len(self.prompts) * look
         least = len(self.owners) + (min(LEAST_TEXTS, len(self.prompts)) if look == 1 else 1)
         started = time.monotonic()
-        limit = started + _READING * (self.until - started)
+        limit = started + _READING * (until - started)
         while self.asked_for < most and (
             time.perf_counter() < deadline or len(self.owners) < least
         ):

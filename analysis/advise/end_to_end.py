@@ -30,7 +30,7 @@ from .advice import Advice, AdviceSettings, Row, advise
 from .clocked import DeadlinePassed, seconds_left, stoppable, was_stopped
 from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
 from .losses import DraftLosses, measure_losses
-from .screen import screen, trial_table
+from .screen import screen, so_far, trial_table
 from .trial import Trial, run_trials
 
 PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
@@ -141,7 +141,14 @@ def _measured(
 ) -> tuple[Advice, CostSurface | None, DraftLosses | None]:
     """Return the advice, and what there is time for: passes by context, and what drafts cost."""
     measuring, passing = (deadline - (1.0 - part) * asked.seconds for part in (_MEASURING, _PASSES))
-    advice = advise(*models, prompts, asked=asked, eos=eos, until=measuring)
+    advice = advise(
+        *models,
+        prompts,
+        asked=asked,
+        eos=eos,
+        until=measuring,
+        so_far=lambda found: say(so_far(found)),
+    )
     middle = sorted(map(len, prompts))[len(prompts) // 2]
     passes: CostSurface | None = None
     lost: DraftLosses | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -96,6 +97,12 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
 def _at_most(percent: float) -> int:
     """Return the whole number that is no less, but for what subtracting rounds off."""
     return math.ceil(percent - 1e-9)
+
+
+def so_far(advice: Advice) -> str:
+    """Return the answer as it stands while measuring goes on, in two lines."""
+    what, how_much = (line.strip() for line in itertools.islice(_headline(advice), 2))
+    return f"so far  {what}\n        {how_much}; measuring goes on"
 
 
 def _headline(advice: Advice) -> Iterator[str]:

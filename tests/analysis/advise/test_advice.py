@@ -28,7 +28,7 @@ from analysis.advise.families import (
     Work,
 )
 from analysis.advise.losses import SEVERAL, DraftLosses, RoundedDrafts, SeveralLosses
-from analysis.advise.screen import screen, trial_table
+from analysis.advise.screen import screen, so_far, trial_table
 from analysis.advise.speedups import Tokens, speedup, verdict_of
 from analysis.advise.trial import Trial, run_trials
 from analysis.advise.walk import Walk
@@ -476,6 +476,34 @@ def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPa
             assert found.verdict == "undecided" and found.texts == 1
     assert left_out[0] == len(FAMILIES) - 1 and left_out[-1] == 0
     assert sorted(left_out, reverse=True) == left_out
+
+
+def test_the_first_look_ends_before_the_budget_does_and_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At six tenths of the time at the latest, by a clock that moves on when it is looked at."""
+    draft, target = (
+        Sleeping(model, 0.0)
+        for model in markov_pair(6, similarity=0.9, rng=np.random.default_rng(1))
+    )
+    watch, told = Counted(), []
+    for module in (advice_module, clocked):
+        monkeypatch.setattr(module, "time", watch)
+    asked = AdviceSettings(12, Limits(3, 3, 2), seconds=1e9, quick=10.0, confidence=0.9999)
+    advise(
+        draft,  # type: ignore[arg-type]
+        target,  # type: ignore[arg-type]
+        [[0], [1, 2], [3]],
+        asked=asked,
+        eos=None,
+        until=4_000,
+        so_far=lambda found: told.append((watch.now, so_far(found))),
+    )
+    (when, words), *_ = told
+    assert 1_000 < when < 2_500 and watch.now > 3_900
+    verdict, plan = words.splitlines()
+    assert verdict.startswith(("so far  SPECULATE", "so far  DO NOT"))
+    assert " x plain decoding" in plan and plan.endswith("; measuring goes on")
 
 
 @pytest.fixture
