@@ -7,7 +7,7 @@ line of first children, weights are those of its first vertex times ratios q/p o
 
 No row is written ("What a vertex keeps" in docs/theory.md): a parent's q is (q − c p)₊ over its sum
 Z once children were left, 0 at these, as a child of weight 1 never is left; and its p has the mass
-R. One more that is left adds Z/(w R) to c and takes p(x) from R.
+R off these. One more that is left adds Z/(w R) to c.
 """
 
 from __future__ import annotations
@@ -58,9 +58,6 @@ def traversal(
         drawn = torch.ones_like(drawn)
     most, gain = walk.along_lines(_ratio(wanted, drawn), depth)
     first = mass = rest = torch.ones_like(most)
-    if losing:
-        whole = both.drafted()
-        rest = torch.nn.functional.pad(whole, (0, rest.shape[1] - whole.shape[1]))
     after, taken = torch.full_like(most, torch.nan), 0.0 * mass
     changed = gone = torch.zeros_like(candidates, dtype=torch.bool)
     place = torch.arange(candidates.shape[1], device=candidates.device)
@@ -78,16 +75,16 @@ def traversal(
         sound = sound & (own.isfinite() | (at == 0))
         left = (at > 0) & (uniforms.gather(1, (at - 1).clamp(min=0)) >= own)
         held, z, c, r = weight(above), *(one.gather(1, above) for one in (mass, taken, rest))
-        q, p = wanted.gather(1, at), drawn.gather(1, at)
         more = c if sure else c + z / (held.clamp(min=_LEAST) * r)
-        rested = (z - q).clamp(min=0.0) if sure else both.left(above, more)
+        rested = (z - wanted.gather(1, at)).clamp(min=0.0) if sure else both.left(above, more)
         room = held * rested / z
         held = torch.where(held < 1.0, room / (room + 1.0 - held), 1.0 + 0.0 * room)
         # without any excess the models agree, and only rounding left the child
         moved = left & (room != 0.0)
         z, c = torch.where(moved, rested, z), torch.where(moved, more, c)
-        r = r - p if losing else r
         gone = gone | (left & (place == at))
+        elder = gone & (walk.parent == above)
+        r = both.rest(above, token, elder) if losing else r
         after, taken, mass, rest = (
             table.scatter(1, above, torch.where(left, found, table.gather(1, above)))
             for table, found in ((after, held), (taken, c), (mass, z), (rest, r))
@@ -95,7 +92,7 @@ def traversal(
         changed = changed.scatter(1, above, changed.gather(1, above) | left)
         younger = walk.younger.gather(1, at)
         # a token that was left has nothing more
-        twin = gone & (walk.parent == above) & (token == token.gather(1, younger))
+        twin = elder & (token == token.gather(1, younger))
         q, p = (
             torch.where(lost & twin.any(dim=1, keepdim=True), 0.0, one.gather(1, younger))
             for lost, one in ((sure, wanted), (losing, drawn))

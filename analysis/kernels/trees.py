@@ -5,8 +5,8 @@ the node's draft law, over what is left. The rule at a node is `otm.RecursiveRej
 `otm.sequence.Gsd`, which say why it is lossless.
 
 No row is written ("Residuals along a path" in docs/theory.md): after any rejections r is (q − c p)₊
-over its sum Z, 0 at what was rejected, and p has the mass R. One more rejection adds Z/R to c and
-takes p(x) from R.
+over its sum Z, 0 at what was rejected, and p has the mass R off that. One more rejection adds Z/R
+to c.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ def recursive_rejection(
     sound = torch.ones_like(kept, dtype=torch.bool)
     tried = torch.zeros_like(candidates, dtype=torch.bool)
     one = torch.ones_like(uniforms[:, :1], dtype=torch.float64)
-    whole = one if sure else both.drafted()
-    taken, mass, rest = 0.0 * one, one, whole[:, :1]
+    taken, mass, rest = 0.0 * one, one, one
     for _ in range(candidates.shape[1] - 1):
         node = cursor.clamp(min=0)
         token = candidates.gather(1, node)
@@ -73,10 +72,10 @@ def recursive_rejection(
         moved = failed & (left != 0.0)
         taken = torch.where(passed, 0.0, torch.where(moved, more, taken))
         mass = torch.where(passed, 1.0, torch.where(moved, left, mass))
-        if not sure:
-            own = whole.gather(1, node.clamp(max=whole.shape[1] - 1))
-            rest = torch.where(passed, own, torch.where(failed, rest - p, rest))
         tried = (tried & passed.logical_not()) | (failed & (place == node))
+        if not sure:
+            rest = torch.where(failed, both.rest(at, candidates, tried), rest)
+            rest = torch.where(passed, 1.0, rest)
         at = torch.where(passed, node, at)
         kept = kept + passed[:, 0]
         path = torch.where(passed & (level == kept[:, None]), node, path)

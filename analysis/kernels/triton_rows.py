@@ -33,6 +33,7 @@ def _masses(
     slopes: Any,
     weight: Any,
     share: Any,
+    scale: Any,
     token: Any,
     num_tokens: Any,
     lowest: Any,
@@ -48,7 +49,7 @@ def _masses(
     if not ALONE:
         # where c is 0, nothing of the draft's row is read
         drafted = inside & (tl.broadcast_to(share, token.shape) > 0.0)
-        law = tl.load(draft + token, mask=drafted, other=0.0)
+        law = scale.to(q.dtype) * tl.load(draft + token, mask=drafted, other=0.0)
         if SELECTED:
             bin_ = _bins(q, law, lowest, last, SHIFT)
             constant = tl.load(levels + bin_, mask=drafted, other=0.0)
@@ -109,6 +110,7 @@ def _sum_chunks(
     nodes: Any,
     weights: Any,
     shares: Any,
+    scales: Any,
     levels: Any,
     slopes: Any,
     totals: Any,
@@ -129,14 +131,14 @@ def _sum_chunks(
     request, node = (row // number).to(tl.int64), tl.load(nodes + row)
     target += (request * height + node) * num_tokens
     draft += (request * drafted_height + tl.minimum(node, drafted_height - 1)) * num_tokens
-    weight, share = tl.load(weights + row), tl.load(shares + row)
+    weight, share, scale = tl.load(weights + row), tl.load(shares + row), tl.load(scales + row)
     levels += row * (last + 1)
     slopes += row * (last + 1)
     found = tl.zeros((BLOCK,), totals.dtype.element_ty)
     for start in range(0, CHUNK, BLOCK):
         token = chunk * CHUNK + start + tl.arange(0, BLOCK)
         found += _masses(
-            target, draft, levels, slopes, weight, share, token, num_tokens, lowest, last,
+            target, draft, levels, slopes, weight, share, scale, token, num_tokens, lowest, last,
             SHIFT, ALONE, SELECTED,
         )  # fmt: skip
     tl.store(totals + row * tl.num_programs(1) + chunk, tl.sum(found))
@@ -149,6 +151,7 @@ def _search(
     nodes: Any,
     weights: Any,
     shares: Any,
+    scales: Any,
     levels: Any,
     slopes: Any,
     chunks: Any,
@@ -169,7 +172,7 @@ def _search(
     request, node = row.to(tl.int64), tl.load(nodes + row)
     target += (request * height + node) * num_tokens
     draft += (request * drafted_height + tl.minimum(node, drafted_height - 1)) * num_tokens
-    weight, share = tl.load(weights + row), tl.load(shares + row)
+    weight, share, scale = tl.load(weights + row), tl.load(shares + row), tl.load(scales + row)
     levels += row * (last + 1)
     slopes += row * (last + 1)
     chunk, sought = tl.load(chunks + row), tl.load(seeks + row)
@@ -177,7 +180,7 @@ def _search(
     for start in range(0, CHUNK, BLOCK):
         token = chunk.to(tl.int32) * CHUNK + start + tl.arange(0, BLOCK)
         mass = _masses(
-            target, draft, levels, slopes, weight, share, token, num_tokens, lowest, last,
+            target, draft, levels, slopes, weight, share, scale, token, num_tokens, lowest, last,
             SHIFT, False, SELECTED,
         )  # fmt: skip
         running = before + tl.cumsum(mass)
@@ -276,7 +279,10 @@ class TritonRows(Rows):
     def _given(self, excess: Excess) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
         """Return what both kernels of masses read, in their order."""
         selected = excess.selected
-        share = torch.ones_like(excess.weight) if excess.share is None else excess.share
+        share, scale = (
+            torch.ones_like(excess.weight) if one is None else one
+            for one in (excess.share, excess.scale)
+        )
         # what is not read is any tensor
         levels = self.target, self.target
         grid, last = (0, 0), 0
@@ -284,7 +290,7 @@ class TritonRows(Rows):
             levels = tuple(selected.levels.to(self.target.dtype).contiguous())
             grid, last = (selected.grid.lowest, selected.grid.shift), levels[0].shape[-1] - 1
         sizes = self.target.shape[1], self.draft.shape[1], self.target.shape[2], grid[0], last
-        rows = excess.nodes, excess.weight, share
+        rows = excess.nodes, excess.weight, share, scale
         more = {"SHIFT": grid[1], "SELECTED": selected is not None}
         more |= {"BLOCK": _BLOCK, "CHUNK": _CHUNK}
         given = self.target, self.draft, *(one.contiguous() for one in rows), *levels

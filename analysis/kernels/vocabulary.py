@@ -5,7 +5,7 @@ rows themselves are read here, by torch (`TorchRows`), or by Triton (`triton_row
 vocabulary may lie on several devices: each has some of its tokens (`Shard`), what they add up to is
 added over the devices, and nothing else travels.
 
-    total = Σ (w q − c min(s, w q))     at a row, with the draft's law p or that of winners as s
+    total = Σ (w q − c min(s, w q))     at a row, s a multiple of the draft's law or that of winners
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import torch
 
 from .grid import ScoreGrid
 from .step import Shard, Tensor, drafted_by, entries, find, rows
+
+_LARGEST = 1e38
+"""A number of float32; a multiple of p that is larger divides q instead."""
 
 _CHUNK = 2**20
 """Probabilities that are worked on at once: bounds the memory besides the rows."""
@@ -64,6 +67,7 @@ class Excess:
         weight: `(B, k)`, w.
         share: `(B, k)`, c in [0, 1]; s is not read where it is 0; 1 if None.
         selected: s, at the same rows; the draft's law p if None.
+        scale: `(B, k)`, by which p is multiplied; 1 if None.
         alone: whether c is 0 everywhere.
         same: the nodes, where all requests have the same run of them; saves torch a copy.
     """
@@ -72,6 +76,7 @@ class Excess:
     weight: Tensor
     share: Tensor | None = None
     selected: Selected | None = None
+    scale: Tensor | None = None
     alone: bool = False
     same: range | None = None
 
@@ -83,8 +88,9 @@ class Excess:
             nodes: `(B, k)`.
             taken: `(B, k)`, c ≥ 0.
         """
-        weight = torch.where(taken > 0.0, 1.0 / taken, 1.0)
-        return cls(nodes, weight, (taken != 0.0).to(weight.dtype))
+        scale = taken.clamp(max=_LARGEST)
+        weight = torch.where(taken == scale, 1.0, scale / taken)
+        return cls(nodes, weight, (taken != 0.0).to(weight.dtype), scale=scale)
 
     def some(self, places: slice) -> Excess:
         """Return those at some of the rows."""
@@ -93,6 +99,7 @@ class Excess:
             self.weight[:, places],
             None if self.share is None else self.share[:, places],
             None if self.selected is None else self.selected.some(places),
+            None if self.scale is None else self.scale[:, places],
             self.alone,
             None if self.same is None else self.same[places],
         )
@@ -133,8 +140,8 @@ class Rows(abc.ABC):
     def entries(self, nodes: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return q and p `(B, k)` at nodes, p of the last that has a draft's row, and at tokens."""
         place = (tokens - self.first).clamp(0, self.target.shape[-1] - 1)
-        drafted = nodes.clamp(max=self.draft.shape[1] - 1)
-        found = entries(self.target, nodes, place), entries(self.draft, drafted, place)
+        drafted = entries(self.draft, self._drafted(nodes), place)
+        found = entries(self.target, nodes, place), drafted
         if self.shard is None:
             return found
         both = torch.where(place + self.first == tokens, torch.stack(found), 0.0)
@@ -166,13 +173,18 @@ class Rows(abc.ABC):
 
     def left(self, nodes: Tensor, taken: Tensor) -> Tensor:
         """Return Σ (q − c p)₊ for c > 0, both `(B, k)`."""
-        return taken * self.total(Excess(nodes, 1.0 / taken))
+        after = Excess.after(nodes, taken)
+        return self.total(dataclasses.replace(after, share=None)) / after.weight
 
-    def drafted(self) -> Tensor:
-        """Return Σ p of each row in float64, `(B, m)`: what is left of it may be tiny."""
-        size, _, num_tokens = self.draft.shape
-        parts = self.draft.split(max(1, _CHUNK // (size * num_tokens)), dim=1)
-        found = torch.cat([part.double().sum(dim=-1) for part in parts], dim=1)
+    def rest(self, nodes: Tensor, tokens: Tensor, gone: Tensor) -> Tensor:
+        """Return Σ p over other tokens than some, `(B, 1)`: by what is left, as it may be tiny.
+
+        Args:
+            nodes: `(B, 1)`.
+            tokens, gone: `(B, n)`, and which of them.
+        """
+        row = torch.nn.functional.pad(rows(self.draft, self._drafted(nodes))[:, 0], (0, 1))
+        found = row.scatter_(1, self._own(tokens, gone), 0.0).sum(dim=1, keepdim=True)
         if self.shard is not None:
             self.shard.all_reduce(found)
         return found
@@ -184,11 +196,19 @@ class Rows(abc.ABC):
             nodes: `(B, 1)`.
             tokens, gone: `(B, n)`, and which of them.
         """
+        row = torch.nn.functional.pad(self.draft[:, 0], (0, 1))
+        self.draft = row.scatter_(1, self._own(tokens, gone), 1.0)[:, None, :-1].contiguous()
+        return Excess(nodes, torch.ones_like(row[:, :1]))
+
+    def _own(self, tokens: Tensor, gone: Tensor) -> Tensor:
+        """Return the places of some tokens in these rows, the one behind them for all others."""
         own = tokens - self.first
         inside = gone & (own >= 0) & (own < self.target.shape[-1])
-        row = self.draft[:, 0]
-        row.scatter_add_(-1, torch.where(inside, own, 0), inside.to(row.dtype))
-        return Excess(nodes, torch.ones_like(row[:, :1]))
+        return torch.where(inside, own, self.target.shape[-1])
+
+    def _drafted(self, nodes: Tensor) -> Tensor:
+        """Return the nodes, the last that has a draft's row for those that have none."""
+        return nodes.clamp(max=self.draft.shape[1] - 1)
 
     def draw(self, excess: Excess, final: Tensor) -> tuple[Tensor, Tensor]:
         """Return a token `(B,)` by the masses of one row, and their sum, from q where it is 0.
@@ -210,6 +230,7 @@ class Rows(abc.ABC):
             torch.where(none, 1.0, excess.weight),
             torch.where(none, 0.0, one if excess.share is None else excess.share),
             excess.selected,
+            excess.scale,
         )
         chunks, parts = (torch.where(none, two[1], two[0]) for two in (both, parts))
         total = parts.sum(dim=-1, keepdim=True)
@@ -274,6 +295,8 @@ class TorchRows(Rows):
             return q * weight
         p = self._at(self.draft, excess)
         law = p if excess.selected is None else excess.selected.at(q, p)
+        if excess.scale is not None:
+            law = law * excess.scale[..., None].to(law.dtype)
         mass = q * weight
         if excess.share is None:
             return mass.sub_(law).relu_()

@@ -70,18 +70,21 @@ def test_sure_children_are_the_target_s_sample() -> None:
         assert texts(found.tokens, found.count) == [wanted]
 
 
+@pytest.mark.parametrize("rest", [1e-9, 2e-16, 3e-17, 1e-20, 1e-39, 1.4e-45])
 @pytest.mark.parametrize("kernel", [recursive_rejection, traversal])
-def test_what_a_nearly_sure_draft_leaves_its_second_child_is_not_rounding(kernel: Any) -> None:
-    """p = (1 − 2⁻²⁴, ε, ε) in float32, its first token rejected: r = (0, 1, 7)/8, p = (0, 1, 1)/2,
-    and the second child is accepted with 1/4; with 1 − p(0) for 2 ε it always would be.
+def test_what_a_nearly_sure_draft_leaves_its_second_child_is_not_rounding(
+    kernel: Any, rest: float
+) -> None:
+    """p = (1 − 2⁻²⁴, ε, ε) in float32, down to its least number, the first token rejected: of r =
+    (0, 1, 7)/8 and p = (0, 1, 1)/2 the second child is accepted with 1/4, and the third is left.
     """
-    p = torch.tensor([[[1 - 2**-24, 1e-9, 1e-9]]])
+    p = torch.tensor([[[1 - 2**-24, rest, rest]]])
     q = torch.tensor([[[0.2, 0.1, 0.7]]]).expand(1, 3, -1)
     links = torch.tensor([[1, -1, -1]]), torch.tensor([[-1, 2, -1]])
     for second, wanted in ((0.249, [1]), (0.251, [2])):
         uniforms = torch.tensor([[0.9, second, 0.0]])
         found = kernel(
-            torch.tensor([[-1, 0, 1]]), *links, q, p, uniforms, torch.tensor([0.5]), depth=1
+            torch.tensor([[-1, 0, 1]]), *links, q, p, uniforms, torch.tensor([0.1]), depth=1
         )
         assert texts(found.tokens, found.count)[0][:1] == wanted
         assert int(found.count) == (2 if second < 0.25 else 1)
