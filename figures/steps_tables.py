@@ -254,8 +254,11 @@ def page(text: str) -> str:
             text = with_section(text, name, difference_table(record, reference))
     for section, stem in (("lists", "lists"), ("public lists", "lists-smollm2")):
         text = with_section(text, section, lists_table(nodes.read(stem, LISTED)))
-    (record,) = captures("choice").values()
-    return with_section(text, "choice", choice_table(record))
+    for section, record in zip(
+        ("choice", "public choice"), captures("choice").values(), strict=True
+    ):
+        text = with_section(text, section, choice_table(record))
+    return text
 
 
 def _contexts(title: str, found: list[Record]) -> str:

@@ -147,11 +147,13 @@ def test_the_text_says_what_beliefs_win_and_lose() -> None:
 
 
 def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
-    (record,) = captures("choice").values()
-    shipped = {
-        (row["costs"], row["plans"].rpartition(" or ")[2]): row
-        for row in record["tables"][0]["rows"]
-    }
+    shipped, public = (
+        {
+            (row["costs"], row["plans"].rpartition(" or ")[2]): row
+            for row in record["tables"][0]["rows"]
+        }
+        for record in captures("choice").values()
+    )
 
     def gain(row: dict[str, float]) -> str:
         half, value = 50 * (row["high"] - row["low"]), abs(100 * (row["gain"] - 1))
@@ -169,6 +171,11 @@ def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
     assert all(row["gain"] - 1 < one / 6 for row, one in zip(chains, room, strict=True))
     noise = [row for (_, plans), row in shipped.items() if plans == "tree on shared noise"]
     assert len(noise) == 3 and all(row["low"] < 1.0 < row["high"] for row in noise)
+    at_measured = [gain(row) for (costs, _), row in public.items() if costs == "measured"]
+    said = "at the measured costs chains win {} by context, with sequences {}, with trees {}, the"
+    assert said.format(*at_measured) in text
+    (table,) = captures("choice")["SmolLM2-135M-Instruct"]["tables"]
+    assert f"On SmolLM2, {table['texts']} texts only" in text
 
 
 def test_the_page_on_audits_says_what_known_noise_saves() -> None:
