@@ -118,6 +118,7 @@ def _panel(axes: Axes, rows: list[dict[str, Any]]) -> None:
                     color=colour,
                 )
     counts = sorted({row["K"] for row in rows})
+    axes.margins(y=0.1)  # room for the numbers
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(k) for k in counts])
     axes.set_xlim(counts[0] * 0.8, counts[-1] * 1.6)
