@@ -199,7 +199,7 @@ def jacobi_generate(
 class JacobiLaw(NamedTuple):
     """The law of the first L tokens `(V,) * L`, and the expected number of steps they take."""
 
-    law: Floats
+    distribution: Floats
     steps: float
 
 
@@ -215,7 +215,7 @@ def jacobi_law(
         length: L ≥ 1 tokens.
 
     Returns:
-        JacobiLaw(law, steps).
+        JacobiLaw(distribution, steps).
 
     Raises:
         TooLarge: where all outcomes would take more than 60 seconds, or beyond 2²⁴ sequences.
@@ -225,7 +225,7 @@ def jacobi_law(
 
     >>> from otm.sequence import ZerothOrder
     >>> found = jacobi_law(Jacobi(1), model=ZerothOrder([0.75, 0.25]), context=[], length=1)
-    >>> found.law.round(12).tolist(), found.steps
+    >>> found.distribution.round(12).tolist(), found.steps
     ([0.75, 0.25], 1.0)
     """
     check_instance(scheme, Jacobi, name="scheme")

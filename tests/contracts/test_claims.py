@@ -599,7 +599,7 @@ def test_jacobi_couplings() -> None:
     ):
         found = jacobi_law(Jacobi(3, coupling), model=turning, context=[0], length=4)
         assert found.steps == pytest.approx(float(Fraction(steps)), abs=1e-13)
-        assert found.law == pytest.approx(sequence_law(turning, [0], 4), abs=1e-14)
+        assert found.distribution == pytest.approx(sequence_law(turning, [0], 4), abs=1e-14)
         assert steps in PAGE
     # draws until one repeats the last: ends[y] = q(y)·stay + (1 − q(y))·(ends from the other)
     q = np.array([2 / 3, 1 / 3])

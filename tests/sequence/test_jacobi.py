@@ -32,9 +32,9 @@ def test_the_text_has_the_targets_law(coupling: str, seed: int) -> None:
     rows[0] = [0.0, rows[0, 1] + rows[0, 0], rows[0, 2]]
     model = MarkovModel(rows)
     found = jacobi_law(Jacobi(2, coupling), model=model, context=[1], length=2)
-    assert found.law == pytest.approx(sequence_law(model, [1], 2), abs=1e-14)
+    assert found.distribution == pytest.approx(sequence_law(model, [1], 2), abs=1e-14)
     found = jacobi_law(Jacobi(3, coupling), model=CHAIN, context=[0], length=4)
-    assert found.law == pytest.approx(sequence_law(CHAIN, [0], 4), abs=1e-14)
+    assert found.distribution == pytest.approx(sequence_law(CHAIN, [0], 4), abs=1e-14)
 
 
 def test_a_draft_verified_against_the_law_of_the_last_pass_is_biased() -> None:

@@ -276,7 +276,7 @@ def _jacobi(random: np.random.Generator) -> tuple[float, str]:
     _, model = random_models(2, 5, random)
     found = sequence.jacobi_law(scheme, model=model, context=[], length=2)
     with decimal.localcontext(context(DIGITS)):
-        error = apart(found.law, exact_law(model, 2))
+        error = apart(found.distribution, exact_law(model, 2))
     return error / 1e-13, f"{scheme!r}, {model}"
 
 
