@@ -147,8 +147,8 @@ def ascending(draft: Array, target: Array) -> Array:
 def drafted_ascending(
     draft: NDArray[np.floating], target: NDArray[np.floating]
 ) -> NDArray[np.int64]:
-    """Return the tokens of supp p in that order; one row."""
-    if len(draft) and draft.min() > 0:
+    """Return the tokens of supp p in ascending order of q/p; one row `(V,)` each."""
+    if draft.min() > 0:
         return np.asarray(ascending(draft, target))
     drafted = np.flatnonzero(draft > 0)
     return np.asarray(drafted[ascending(draft[drafted], target[drafted])], dtype=np.int64)

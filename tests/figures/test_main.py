@@ -372,6 +372,16 @@ def test_wall_times_are_as_advised_within_a_tenth(built: Path) -> None:
     ]
 
 
+def test_the_page_of_two_models_says_what_was_advised_and_measured() -> None:
+    record = json.loads((DATA / "advice-smollm2.json").read_text(encoding="utf-8"))
+    best = record["best"]
+    value, low, high = (f"{best['over_plain'][name]:.2f}" for name in ("value", "low", "high"))
+    (ran,) = (one for one in record["run"] if one["name"] == best["decoder"])
+    text = " ".join((ROOT / "docs" / "start" / "models.md").read_text(encoding="utf-8").split())
+    said = f"{value} times plain decoding ({low} to {high}) advised and {ran['speedup']:.2f}"
+    assert best["name"] == "chain of 1" and f"a chain of one draft, {said} measured" in text
+
+
 def test_latencies_are_relative_to_four_tokens_of_one_sequence(built: Path) -> None:
     for data in _data(built, "table1")["pairs"]:
         row = data["lengths"].index(4)
