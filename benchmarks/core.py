@@ -7,6 +7,7 @@ the alternative's: below 1 it is faster. All answers are compared first, and a d
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -115,21 +116,39 @@ def _full_vocabulary(rng: np.random.Generator, seconds: float) -> list[dict[str,
             )
         )
     single = otm.Problem(draft=draft, target=target, law=otm.IID(1))
-    curves: dict[str, Callable[[], object]] = {
-        "optimal_acceptance_curve": lambda: otm.optimal_acceptance_curve(single, k=range(1, 33)),
-        "acceptance_curve(KSeq())": lambda: otm.acceptance_curve(
-            otm.KSeq(), single, k=range(1, 33)
+    in_time = single.with_law(otm.ThresholdRace(4.0))
+    ks, cs = range(1, 33), np.linspace(1.0, 16.5, 32)
+    of_drafts, of_thresholds = "k = 1..32, V = 128,256", "c = 1, 1.5, ..., 16.5, V = 128,256"
+    curves: list[tuple[str, str, Callable[[], object]]] = [
+        (of_drafts, "optimal_acceptance_curve", lambda: otm.optimal_acceptance_curve(single, k=ks)),
+        *(
+            (
+                of_drafts,
+                f"acceptance_curve({type(verifier).__name__}())",
+                functools.partial(otm.acceptance_curve, verifier, single, k=ks),
+            )
+            for verifier in (otm.KSeq(), otm.RecursiveRejection())
         ),
-        "acceptance_curve(RecursiveRejection())": lambda: otm.acceptance_curve(
-            otm.RecursiveRejection(), single, k=range(1, 33)
+        ("c = 4, V = 128,256", "optimal_acceptance", lambda: otm.optimal_acceptance(in_time)),
+        ("c = 4, V = 128,256", "acceptance(Race())", lambda: otm.acceptance(otm.Race(), in_time)),
+        (
+            of_thresholds,
+            "optimal_acceptance_curve",
+            lambda: otm.optimal_acceptance_curve(in_time, k=cs),
         ),
-        "Problem(...), the input gate": lambda: otm.Problem(
-            draft=draft, target=target, law=otm.IID(1)
+        (
+            of_thresholds,
+            "acceptance_curve(Race())",
+            lambda: otm.acceptance_curve(otm.Race(), in_time, k=cs),
         ),
-    }
-    for name, function in curves.items():
+        (
+            "V = 128,256",
+            "Problem(...), the input gate",
+            lambda: otm.Problem(draft=draft, target=target, law=otm.IID(1)),
+        ),
+    ]
+    for task, name, function in curves:
         times = medians({"ours": function, "other": other}, seconds=seconds)
-        task = "V = 128,256" if "gate" in name else "k = 1..32, V = 128,256"
         rows.append(_row(task, name, "numpy.argsort of q/p alone", times))
     return rows
 

@@ -30,6 +30,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.errors import ShapeMismatch
+from otm.overlap.curve import Containment
 from otm.pmf import check_real, host_pmf
 from otm.races import race_match
 from otm.statistics import Estimate
@@ -151,7 +152,7 @@ def tokens_to_mismatch(
         )
     miss = check_real(missed, name="missed", low=0.0, high=1.0, open_low=True)
     nats = check_real(tolerance, name="tolerance", low=0.0, high=_MOST_TOLERANCE)
-    same = float(np.mean(race_match(tested, drawn, c=math.exp(nats))))
+    same = float(np.mean(race_match(tested, drawn, [Containment(c=math.exp(nats))])))
     if 1.0 - same <= _SAME:
         return math.inf
     # a small 1 − h is accurate where h is rounded to 1

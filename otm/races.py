@@ -22,7 +22,7 @@ most 2M/(e^{2πa/h} − 1), M = ∫|f(x ± ia)|dx [Trefethen & Weideman 2014, Th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from otm._arrays import (
 )
 from otm._numba import compiled
 from otm.drafts.base import enumerate_drafts
-from otm.overlap.curve import ROOM, OverlapCurve
+from otm.overlap.curve import ROOM, Containment, OverlapCurve
 from otm.overlap.rows import SHORTEST_BINNED
 from otm.problem import Problem
 
@@ -79,21 +79,23 @@ def matching_probabilities(curve: OverlapCurve, c: float = 1.0) -> Array:
     return xp.where(xp.isfinite(hit), hit, xp.zeros_like(hit))
 
 
-def race_match(draft: Array, target: Array, *, k: int = 1, c: float = 1.0) -> Array:
-    """Return Σ q [1 − (1 − h)^k], h that i arrives before c times the first in the draft race.
+def race_match(draft: Array, target: Array, sizes: Sequence[Containment]) -> Array:
+    """Return Σ q [1 − (1 − h)^k] for each size, h that i arrives before c times the first in the
+    draft race, `(len(sizes), ...)`.
 
     The target's winner is among the first k points of a draft race whose tokens arrive again, or,
-    k = 1, arrives before c times the first, `(...)`.
+    k = 1, arrives before c times the first.
     """
-    curve = OverlapCurve.of(draft, target)
     width = int(draft.shape[-1])
     is_long = isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED
-    if engine := compiled("otm.overlap.compiled") if is_long and k == 1 else None:
-        rows = (np.asarray(a, np.float64).reshape(-1, width) for a in (draft, target))
-        p, q, tokens = map(np.ascontiguousarray, (*rows, curve.tokens.reshape(-1, width)))
-        return np.asarray(engine.matches(p, q, tokens, c)).reshape(draft.shape[:-1])
-    hit = matching_probabilities(curve, c)
-    return total(curve.in_order(target) * (at_least_one(hit, k) if k > 1 else hit))
+    if engine := compiled("otm.overlap.compiled") if is_long else None:
+        rows = (np.ascontiguousarray(a, np.float64).reshape(-1, width) for a in (draft, target))
+        return np.asarray(engine.matches(*rows, sizes)).reshape(-1, *draft.shape[:-1])
+    curve = OverlapCurve.of(draft, target)
+    hits = {c: matching_probabilities(curve, c) for c, _ in sizes}
+    masses, xp = curve.in_order(target), namespace(draft, target)
+    chances = (hits[c] if k == 1 else at_least_one(hits[c], k) for c, k in sizes)
+    return xp.stack([total(masses * chance) for chance in chances], axis=0)
 
 
 def exponential_nodes(

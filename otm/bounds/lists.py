@@ -22,6 +22,7 @@ from otm.drafts.base import Law
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
+from otm.overlap.curve import Containment
 from otm.problem import Problem, require_law
 from otm.races import race_match
 
@@ -140,7 +141,7 @@ def poisson_matching_lower(problem: Problem) -> Array:
     >>> round(poisson_matching_lower(otm.Problem(draft=p, target=q, law=otm.IID(1))), 6)
     0.355119
     """
-    k, c = _arrivals(problem, "The Poisson matching lemma")
+    c, k = _arrivals(problem, "The Poisson matching lemma")
 
     def matched(p: Array, q: Array) -> Array:
         xp = namespace(p, q)
@@ -179,19 +180,19 @@ def poisson_representation_lower(problem: Problem) -> Array:
     >>> round(poisson_representation_lower(otm.Problem(draft=p, target=q, law=otm.IID(1))), 6)
     0.454717
     """
-    k, c = _arrivals(problem, "The Poisson functional representation's bound")
+    size = _arrivals(problem, "The Poisson functional representation's bound")
 
     def reached(p: Array, q: Array) -> Array:
-        value, width = race_match(p, q, k=k, c=c), int(p.shape[-1])
+        value, width = race_match(p, q, [size])[0, ...], int(p.shape[-1])
         # The matching probabilities are quotients of running sums.
         units = 4.0 * (min(width, BLOCK) + width / BLOCK) + 32.0
-        return round_down(value, width, units=units, weight=k * c)
+        return round_down(value, width, units=units, weight=size.steepest)
 
     return bound_by_row(reached, problem.draft, problem.target)
 
 
-def _arrivals(problem: Problem, name: str) -> tuple[int, float]:
-    """Return k and c of a law whose drafts are early arrivals of one draft race, or raise."""
+def _arrivals(problem: Problem, name: str) -> Containment:
+    """Return the size of a law whose drafts are early arrivals of one draft race, or raise."""
     message = (
         f"{name} is about the first arrivals of one draft race, WithoutReplacement(k), IID(k) or "
         "ThresholdRace(c); the problem has {law!r}. Use law=otm.WithoutReplacement(k)."
@@ -199,5 +200,5 @@ def _arrivals(problem: Problem, name: str) -> tuple[int, float]:
     early: tuple[type[Law], ...] = (WithoutReplacement, ThresholdRace, IID)
     law = require_law(problem, *early, message=message)
     if isinstance(law, ThresholdRace):
-        return 1, law.c
-    return problem.num_drafts, 1.0
+        return Containment(c=law.c)
+    return Containment(k=problem.num_drafts)

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from numba import types
-from numpy.typing import NDArray
 
-from otm._arrays import BLOCK, Floats
+from otm._arrays import BLOCK, Floats, reserve
 from otm._numba import compile_once
 from otm.overlap.curve import LOWEST_BIN, NUM_BINS, RATIO_SHIFT, Containment
 from otm.overlap.walk import (
@@ -28,6 +27,7 @@ from otm.overlap.walk import (
     ROW,
     ROWS,
     SIZES,
+    TABLE,
     Flags,
     Groups,
     Integers,
@@ -79,14 +79,16 @@ def kseq_roots(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Flags]:
     return roots.reshape(3 * len(ks), -1), left
 
 
-def matches(p: Floats, q: Floats, tokens: NDArray[np.int64], c: float) -> Floats:
-    """Return how often a threshold race's drafts hold the target's winner, `(rows,)`.
+def matches(p: Floats, q: Floats, sizes: Sequence[Containment]) -> Floats:
+    """Return how often the drafts of a race hold the target's winner.
 
-    Rows are `(rows, V)`, their tokens in descending order of q/p.
+    Rows are `(rows, V)`, answers `(len(sizes), rows)`.
     """
-    values = np.empty(len(p))
-    _matches_of_rows(p, q, tokens, c, values)
-    return values
+    cs, ks = np.array([float(c) for c, _ in sizes]), np.array([k for _, k in sizes])
+    values = np.empty((len(p), len(sizes)))
+    reserve(16 * p.shape[1])
+    _matches_of_rows(p, q, cs, ks, _room(p.shape[1], most=1), _sums(), values)
+    return values.T
 
 
 class Lumps:
@@ -114,9 +116,9 @@ class Lumps:
         return self._groups.tokens[: starts[-1]], np.diff(starts)
 
 
-def _room(width: int) -> Groups:
-    """Allocate what a row of this width needs."""
-    listed = width // _MOST_IN_ORDER + 1
+def _room(width: int, *, most: int = _MOST_IN_ORDER) -> Groups:
+    """Allocate what a row of this width needs, one token in so many being put in order."""
+    listed = width // most + 1
     return Groups(
         bin=np.empty(width, dtype=np.int16),
         sizes=np.empty(NUM_BINS, dtype=np.int64),
@@ -205,14 +207,6 @@ def _kseq_of_rows(
                 roots[0, i, r], roots[1, i, r], roots[2, i, r] = root
 
 
-@compile_once(types.void(ROWS, ROWS, types.int64[:, ::1], types.float64, types.float64[::1]))
-def _matches_of_rows(
-    p: Floats, q: Floats, tokens: NDArray[np.int64], c: float, values: Floats
-) -> None:
-    for r in range(len(p)):
-        values[r] = late_matches(p[r], q[r], tokens[r], c)
-
-
 @compile_once(types.boolean(ROW, ROW, GROUPS, types.int64, FLAGS))
 def _order(p: Floats, q: Floats, groups: Groups, n: int, wanted: Flags) -> bool:
     if not list_tokens(groups, n, wanted):
@@ -220,3 +214,14 @@ def _order(p: Floats, q: Floats, groups: Groups, n: int, wanted: Flags) -> bool:
     for g in range(n):
         sort_tokens(p, q, groups.tokens[groups.starts[g] : groups.starts[g + 1]])
     return True
+
+
+@compile_once(types.void(ROWS, ROWS, *SIZES, *_ROOM, TABLE))
+def _matches_of_rows(
+    p: Floats, q: Floats, cs: Floats, ks: Integers, groups: Groups, sums: Floats, values: Floats
+) -> None:
+    every = np.ones((1, NUM_BINS), dtype=np.bool_)
+    for r in range(len(p)):
+        n = _group(p[r], q[r], groups, sums)
+        _order(p[r], q[r], groups, n, every)
+        late_matches(p[r], q[r], groups.tokens[: groups.starts[n]], cs, ks, values[r])

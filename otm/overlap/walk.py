@@ -572,34 +572,43 @@ def recursive_rejection(
         values[i] = 1.0 - rejected
 
 
-@compile_once(types.float64(ROW, ROW, INTEGERS, types.float64), inside=True)
-def late_matches(p: Floats, q: Floats, tokens: Integers, c: float) -> float:
-    """Return Σ q/(t P(tokens with a ratio below t) + Q(tokens with at least t)), t = q/(c p), of
-    tokens in order, by one walk on which those of both ratios are met in turn (`otm.races`).
+@compile_once(types.void(ROW, ROW, INTEGERS, *SIZES, types.float64[::1]), inside=True)
+def late_matches(
+    p: Floats, q: Floats, tokens: Integers, cs: Floats, ks: Integers, values: Floats
+) -> None:
+    """Fill Σ q (1 − (1 − h)^k) for each size, h = 1/(t P(tokens with a ratio below t) + Q(tokens
+    with at least t)) at t = q/(c p), of tokens in order, by one walk for each on which those of
+    both ratios are met in turn (`otm.races`).
     """
-    n = len(tokens)
-    mass, target, ratio = np.empty(n), np.empty(n), np.empty(n)
-    whole, rest = 0.0, 0.0
-    for j in range(n):
-        mass[j], target[j] = p[np.uint64(tokens[j])], q[np.uint64(tokens[j])]
-        after = whole + mass[j]
-        rest += (whole - after) + mass[j]
-        whole = after
+    columns, n = np.empty((5, len(tokens) + 3)), 0
+    mass, target, ratio, below, above = columns
+    before, before_of_target, rest, rest_of_target = 0.0, 0.0, 0.0, 0.0
+    for token in tokens:
+        mass[n], target[n] = p[np.uint64(token)], q[np.uint64(token)]
+        n += mass[n] > 0 or target[n] > 0  # one without mass has no ratio
     for j in range(n):
         ratio[j] = target[j] / mass[j]
-    whole += rest
-    met, matched, lost, above, above_target, rest, rest_of_target = 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        after, after_of_target = before + mass[j], before_of_target + target[j]
+        rest += (before - after) + mass[j]
+        rest_of_target += (before_of_target - after_of_target) + target[j]
+        before, before_of_target = after, after_of_target
+        below[j], above[j] = before + rest, before_of_target + rest_of_target
     for j in range(n):
-        level = ratio[j] / c
-        while met <= j or (met < n and ratio[met] >= level):
-            after, after_of_target = above + mass[met], above_target + target[met]
-            rest += (above - after) + mass[met]
-            rest_of_target += (above_target - after_of_target) + target[met]
-            above, above_target, met = after, after_of_target, met + 1
-        below = max(whole - (above + rest), 0.0)
-        share = target[j] / (level * below + (above_target + rest_of_target))
-        # NaN: ∞·0, 0/0: p is 0 or subnormal, or there is no mass
-        after = matched + (share if share == share else 0.0)
-        lost += (matched - after) + (share if share == share else 0.0)
-        matched = after
-    return matched + lost
+        below[j] = max((before + rest) - below[j], 0.0)
+    ratio[n : n + 3] = -1.0
+    for i, c in enumerate(cs):
+        met, matched, lost = 0, 0.0, 0.0
+        for j in range(n):
+            level, more = ratio[j] / c, 3
+            while more == 3:  # three at once: how many there are is a guess that fails as a rule
+                more = (ratio[met + 1] >= level) + (ratio[met + 2] >= level)
+                more += ratio[met + 3] >= level
+                met += more
+            share = target[j] / (level * below[met] + above[met])
+            if ks[i] > 1:
+                share = target[j] * accept(share / target[j], ks[i])
+            if share == share:  # NaN: ∞·0, where p is 0 or subnormal
+                after = matched + share
+                lost += (matched - after) + share
+                matched = after
+        values[i] = matched + lost

@@ -36,19 +36,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, quiet
+from otm._arrays import Array, by_rows, namespace, quiet
 from otm.drafts.base import PAD, rows_of_members
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
-from otm.overlap.curve import ROOM, ascending, drafted_ascending
+from otm.overlap.curve import ROOM, Containment, ascending, drafted_ascending
 from otm.problem import Problem
 from otm.races import (
     exponential_nodes,
@@ -59,7 +60,7 @@ from otm.races import (
     sequences,
 )
 from otm.results import Coupling, Definition, is_member
-from otm.verifiers.base import Shared, Verifier, coupling_of_sets, require_state
+from otm.verifiers.base import CurvedVerifier, Shared, coupling_of_sets, require_state
 
 MAX_DRAFTABLE = 512
 """Largest number of tokens of positive draft probability for the exact value with k > 1."""
@@ -74,7 +75,7 @@ _FASTEST = 2.0**50
 
 
 @dataclasses.dataclass(frozen=True)
-class Race(Verifier):
+class Race(CurvedVerifier):
     """Output the winner of the target's exponential race.
 
     It is accepted if it is among the first k arrivals of the draft's race, or those before c times
@@ -94,8 +95,9 @@ class Race(Verifier):
             an interval), and on a coupling with more than 200,000 entries, or of the sets of more
             than 14 draftable tokens (thresholds).
 
-    Cost: threshold and independent drafts: O(V log V), batched; k > 1 different ones: O(n² k · 110)
-        for n draftable tokens, about a second at n = 512.
+    Cost: threshold and independent drafts: one order of the tokens, then a walk for each size,
+        batched; k > 1 different ones: O(n² k · 110) for n draftable tokens, about a second at n =
+        512.
     Accuracy: threshold and independent drafts: about 1e-14 at V = 128,256; k > 1 different ones:
         quadrature error below 2e-12, derived in `otm.races`.
     Reference: ERSD [Kobus & Gündüz 2025], Algorithms 2 and 5 (one vertex); Maddison 2017; k = 1:
@@ -131,14 +133,20 @@ class Race(Verifier):
         """Nothing depends on the problem alone: a race compares arrival times."""
         return RaceRule(problem=problem)
 
-    def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Return the sum over tokens, batched; for different drafts the integral, row by row."""
+    def curve(self, problem: Problem, ks: Sequence[float], by: Definition) -> Array:
+        """Return sums over tokens, from one order; for different drafts integrals, row by row."""
         p, q, law = problem.draft, problem.target, problem.law
-        if isinstance(law, WithoutReplacement) and law.k > 1:
-            return per_row(lambda p, q: first_arrivals_match(p, q, law.k), p, q)
+        if isinstance(law, WithoutReplacement) and max(ks) > 1:
+            values = [self._different(problem.with_law(WithoutReplacement(int(k)))) for k in ks]
+            return namespace(p, q).stack(values, axis=0)
         # one draft arrives before once its own time
-        k, c = (law.k, 1.0) if isinstance(law, IID) else (1, law.size)
-        return by_rows(lambda p, q: race_match(p, q, k=k, c=c)[None], p, q)[0]
+        sizes = [Containment(k=int(k)) if isinstance(law, IID) else Containment(c=k) for k in ks]
+        return by_rows(lambda p, q: race_match(p, q, sizes), p, q)
+
+    def _different(self, problem: Problem) -> Array:
+        if (k := problem.num_drafts) == 1:
+            return self.acceptance(problem, "membership")
+        return per_row(lambda p, q: first_arrivals_match(p, q, k), problem.draft, problem.target)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

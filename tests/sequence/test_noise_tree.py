@@ -12,6 +12,7 @@ import pytest
 import scipy
 
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
+from otm.overlap.curve import Containment
 from otm.races import race_match
 from otm.sequence import (
     DraftTree,
@@ -102,7 +103,7 @@ def test_one_draft_matches_as_a_race() -> None:
     cells of noise its acceptance tends to the race's.
     """
     draft, target = ZerothOrder([0.7, 0.3]), ZerothOrder([0.4, 0.6])
-    wanted = 1.0 + float(race_match(draft.mass, target.mass))
+    wanted = 1.0 + float(race_match(draft.mass, target.mass, [Containment()])[0])
     lost = [
         wanted
         - step_law(
@@ -121,7 +122,9 @@ def test_one_draft_matches_as_a_race() -> None:
         noises=[SharedNoise(seed) for seed in range(2_000)],
         confidence=1 - 1e-6,
     )
-    assert found.low[1] <= 1 + float(race_match(*np.array(wide))) <= found.high[1]
+    assert (
+        found.low[1] <= 1 + float(race_match(*np.array(wide), [Containment()])[0]) <= found.high[1]
+    )
 
 
 def test_expected_tokens_are_those_of_steps() -> None:

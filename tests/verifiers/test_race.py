@@ -14,8 +14,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import otm
-from otm import IID, ListRace, MinHash, Problem, Race, WithoutReplacement
+from otm import IID, ListRace, MinHash, Problem, Race, ThresholdRace, WithoutReplacement, races
+from otm.overlap.curve import Containment
+from otm.overlap.rows import SHORTEST_BINNED
 from tests import exact, strategies
+from tests.overlap.instances import problems
 from tests.verifiers.race_references import FALSE_ALARM, INTEGRATED
 
 
@@ -117,11 +120,13 @@ class TestRaceValue:
         assert 0 < otm.acceptance(Race(), restricted) < 40 / 600
 
     @pytest.mark.long
-    def test_full_vocabulary_costs_at_most_five_sorts(self) -> None:
+    def test_full_vocabulary_costs_at_most_five_sorts_and_32_thresholds_thirty(self) -> None:
         rng = np.random.default_rng(6)
         p = otm.from_logits(3 * rng.normal(size=128_256))
         problem = Problem(
-            draft=p, target=otm.from_logits(np.log(p) + rng.normal(size=128_256)), law=IID(1)
+            draft=p,
+            target=otm.from_logits(np.log(p) + rng.normal(size=128_256)),
+            law=ThresholdRace(1.0),
         )
         keys = problem.draft / problem.target
 
@@ -133,9 +138,9 @@ class TestRaceValue:
                 spent.append(time.perf_counter() - start)
             return min(spent)
 
-        assert fastest(lambda: otm.acceptance(Race(), problem)) <= 5 * fastest(
-            lambda: np.argsort(keys)
-        )
+        sort, cs = fastest(lambda: np.argsort(keys)), np.linspace(1.0, 17.0, 32)
+        assert fastest(lambda: otm.acceptance(Race(), problem)) <= 5 * sort
+        assert fastest(lambda: otm.acceptance_curve(Race(), problem, k=cs)) <= 30 * sort
 
     def test_full_vocabulary_against_the_sum_as_written(self) -> None:
         rng = np.random.default_rng(7)
@@ -148,6 +153,36 @@ class TestRaceValue:
         largest = sum(1 / np.maximum(p / p[i], q / q[i]).sum() for i in top)
         rest = np.minimum(p, q).sum() - np.minimum(p, q)[top].sum()
         assert largest <= value <= largest + rest
+
+
+@pytest.mark.parametrize("way", ["compiled", "arrays"])
+def test_long_rows_against_the_sum_as_written(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """h = 1/Σ_j max(q_i p_j/(c p_i), q_j), the winner's own term being q_i, in extended precision;
+    rows in which ratios are ∞ or 0/0, or fill one bin.
+    """
+    if way == "arrays":
+        monkeypatch.setattr(races, "compiled", lambda _: None)
+    sizes = [*(Containment(c=c) for c in (1.0, 1.5, 40.0)), Containment(k=8)]
+    for name, p, q in problems(SHORTEST_BINNED, 5):
+        possible = np.flatnonzero((p > 0) & (q > 0))
+        wide, own = p.astype(np.longdouble), (np.arange(len(possible)), possible)
+        found = races.race_match(p, q, sizes)
+        for size, value in zip(sizes, found, strict=True):
+            others = np.maximum(q[possible, None] / wide[possible, None] * wide / size.c, q)
+            others[own] = q[possible]
+            missed = (1 - 1 / others.sum(axis=1)) ** size.k
+            assert abs(value - (q[possible] * (1 - missed)).sum()) <= 1e-13, (name, size)
+
+
+@pytest.mark.parametrize("law", [IID(1), WithoutReplacement(1), ThresholdRace(1.0)])
+@pytest.mark.parametrize("width", [5, SHORTEST_BINNED])
+def test_a_curve_has_the_values_of_its_sizes(law: otm.Law, width: int) -> None:
+    p, q = otm.examples.zipf(width), otm.examples.uniform(width)
+    problem = Problem(draft=np.stack([p, q]), target=np.stack([q, q[::-1]]), law=law)
+    sizes = [1, 3, 2] if width == 5 or law != WithoutReplacement(1) else [1]
+    curve = otm.acceptance_curve(Race(), problem, k=sizes)
+    alone = [otm.acceptance(Race(), problem.with_law(one)) for one in law.family(sizes)]
+    np.testing.assert_allclose(curve, alone, atol=1e-15)
 
 
 def test_coupling_of_masses_far_apart_keeps_the_target_and_its_own_value() -> None:

@@ -356,6 +356,7 @@ def walk_rows(
     n_ks, is_in_groups = len(ks), request.way == IN_GROUPS
     # α* of so many i.i.d. drafts, and then of threshold races.
     best, cs, counts = np.ones((2, 2 * n_ks)), np.ones(2 * n_ks), np.ones(2 * n_ks, dtype=np.int64)
+    late = np.empty(n_ks)
     for i, k in enumerate(ks):
         counts[i], cs[n_ks + i] = k, k
     for r in range(len(p)):
@@ -390,8 +391,8 @@ def walk_rows(
             single[RACE], wrong[r] = _races(
                 p[r], q[r], groups, sums[WHOLE_P], ks, buffers.work, buffers.moments, per_k
             )
-            for i, k in enumerate(ks):
-                per_k[THRESHOLD_RACE, i] = late_matches(p[r], q[r], tokens, float(k))
+            late_matches(p[r], q[r], tokens, cs[n_ks:], counts[n_ks:], late)
+            per_k[THRESHOLD_RACE] = late
             for g in range(n + 1):
                 ends[BELOW_Q, g] = ends[ABOVE_Q, n] - ends[ABOVE_Q, g]
         bound_optima(groups, n, cs, counts, buffers.wanted, best)
