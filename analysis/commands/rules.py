@@ -67,6 +67,12 @@ def rules(
             "numbers."
         ),
     ] = None,
+    beside_target_cache: Annotated[
+        str | None,
+        typer.Option(
+            help="Likewise with keys and values cached as fp8_e4m3, fp8_e5m2 or bfloat16."
+        ),
+    ] = None,
     repetition_penalty: Annotated[
         float, typer.Option(min=1e-3, help="Of the target's logits.", rich_help_panel=LIMITS)
     ] = 1.0,
@@ -168,10 +174,11 @@ def rules(
                 f"sure the prediction is; got {texts}. Pass --texts {FEWEST_TEXTS}."
             )
         observed(known, length)  # refused before models are loaded
-    if written is not None and beside_target_dtype is not None:
+    other_target = beside_target_dtype or beside_target_cache
+    if written is not None and other_target:
         raise AnalysisError(
-            "Another target writes other texts; got --written and --beside-target-dtype. Pass one "
-            "of them."
+            f"Another target, in {other_target}, writes other texts; got --written. Pass one of "
+            "them."
         )
     logged = [] if written is None else read_texts(written)
     if written is not None and not logged:
@@ -206,15 +213,17 @@ def rules(
     if rule is not None:
         answer.place_of(reader.rules, rule)  # refused before the texts are read
     other = reading(draft, target, aware=True) if limits else None
-    if beside or beside_dtype or beside_target_dtype:
+    if beside or beside_dtype or other_target:
         source = dataclasses.replace(
             models, draft=beside or models.draft, dtype=beside_dtype or models.dtype
         )
         if beside or beside_dtype:
             draft, _ = pair_models(load_source(source, two_tokenizers=True), setting)
-        if beside_target_dtype:
-            source = dataclasses.replace(models, dtype=beside_target_dtype)
+        if other_target:
+            source = dataclasses.replace(models, dtype=beside_target_dtype or models.dtype)
             _, target = pair_models(load_source(source, two_tokenizers=True), setting)
+        if beside_target_cache:
+            target.cache_in(beside_target_cache)
         other = reading(draft, target)
     read = answer.read_rules(reader, tokens, written=own, beside=other)
     named = None

@@ -92,8 +92,35 @@ class SequenceEvaluator(Evaluator):
 
 
 @final
+class RoundedCache(DynamicCache):
+    """Keys and values as an engine has them whose cache is of another type.
+
+    Every token reads rounded ones, its own included; numbers beyond the type's largest are that.
+    """
+
+    def __init__(self, config: Any, held: torch.dtype) -> None:
+        super().__init__(config=config)
+        self._held = held
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **options: Any) -> Any:
+        """Take keys and values of a layer, return all that it has."""
+        most = torch.finfo(self._held).max
+        rounded = (
+            one.clamp(-most, most).to(self._held).to(one.dtype)
+            for one in (key_states, value_states)
+        )
+        return super().update(*rounded, *args, **options)
+
+
+@final
 class TreeEvaluator(Evaluator):
-    """Evaluates a trie of contexts in one pass, on top of cached keys and values."""
+    """Evaluates a trie of contexts in one pass, on top of cached keys and values.
+
+    Attributes:
+        held: the type of these, where it is not the model's.
+    """
+
+    held: torch.dtype | None = None
 
     def __init__(self, model: Any, device: str) -> None:
         super().__init__(model, device)
@@ -149,7 +176,12 @@ class TreeEvaluator(Evaluator):
 
     def _select(self, cache: Any, kept: list[int]) -> Any:
         if not kept:
-            return DynamicCache(config=self.model.config)
+            config = self.model.config
+            return (
+                DynamicCache(config=config)
+                if self.held is None
+                else RoundedCache(config, self.held)
+            )
         rows = torch.tensor(kept, device=self.device)
         for layer in cache.layers:
             if kept[-1] == len(kept) - 1:

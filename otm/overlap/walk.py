@@ -577,8 +577,8 @@ def late_matches(
     p: Floats, q: Floats, tokens: Integers, cs: Floats, ks: Integers, values: Floats
 ) -> None:
     """Fill Σ q (1 − (1 − h)^k) for each size, h = 1/(t P(tokens with a ratio below t) + Q(tokens
-    with at least t)) at t = q/(c p), of tokens in order, by one walk for each on which those of
-    both ratios are met in turn (`otm.races`).
+    with at least t)) at t = q/(c p), of tokens in order, by walks on which those of both ratios
+    are met in turn (`otm.races`).
     """
     columns, n = np.empty((5, len(tokens) + 3)), 0
     mass, target, ratio, below, above = columns
@@ -596,19 +596,21 @@ def late_matches(
     for j in range(n):
         below[j] = max((before + rest) - below[j], 0.0)
     ratio[n : n + 3] = -1.0
-    for i, c in enumerate(cs):
-        met, matched, lost = 0, 0.0, 0.0
-        for j in range(n):
-            level, more = ratio[j] / c, 3
+    met, matched, lost = np.zeros_like(ks), np.zeros_like(cs), np.zeros_like(cs)
+    for j in range(n):
+        for i, c in enumerate(cs):  # side by side: a walk waits for each of its steps
+            level, last, more = ratio[j] / c, met[i], 3
             while more == 3:  # three at once: how many there are is a guess that fails as a rule
-                more = (ratio[met + 1] >= level) + (ratio[met + 2] >= level)
-                more += ratio[met + 3] >= level
-                met += more
-            share = target[j] / (level * below[met] + above[met])
+                more = (ratio[last + 1] >= level) + (ratio[last + 2] >= level)
+                more += ratio[last + 3] >= level
+                last += more
+            met[i] = last
+            share = target[j] / (level * below[last] + above[last])
             if ks[i] > 1:
                 share = target[j] * accept(share / target[j], ks[i])
             if share == share:  # NaN: ∞·0, where p is 0 or subnormal
-                after = matched + share
-                lost += (matched - after) + share
-                matched = after
-        values[i] = matched + lost
+                after = matched[i] + share
+                lost[i] += (matched[i] - after) + share
+                matched[i] = after
+    for i in range(len(cs)):
+        values[i] = matched[i] + lost[i]

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,21 @@ import pytest
 import otm
 from analysis.advise.walk import Walk
 from analysis.errors import AnalysisError
+from analysis.models.causal import pair_models
+from analysis.models.pair import load_pair
 from analysis.models.processing import Setting
 from analysis.rules.answer import RulesRead, as_json, attribute, place_of, read_rules
 from analysis.rules.attribution import predicted_given
-from analysis.rules.rules import BLOCK, Sizes
+from analysis.rules.rules import BLOCK, Reader, Sizes
 from analysis.rules.screen import screen
 from otm.commands.printing import WIDTH
 from otm.engines import AcceptanceRecord
 from otm.engines.records import Tally
+from tests.paths import ROOT
 
 from .toys import toy_reader
+
+DATA = ROOT / "figures" / "data"
 
 SIZES = Sizes(length=2, nodes=4, sequences=2, num_tokens=16, texts=24)
 EOS = 3  # rare
@@ -180,3 +186,33 @@ def test_the_command_on_the_shipped_pair(
     assert "holds none" in refused("rules", "--written", tmp_path / "none.jsonl")
     other = command("rules", *asked, "--rule", "b", "--fail-below", 1)
     assert other.code == 2 and "A rule must be one of" in other.err
+
+
+def _lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_record_of_the_page_is_that_of_argmax_drafts_along_its_texts() -> None:
+    setting = Setting(*(otm.Processing(temperature=0.7, top_p=0.95),) * 2)
+    reader = Reader(*pair_models(load_pair(), setting), setting=setting, sizes=Sizes(), eos=None)
+    texts, metas = _lines("rules_texts.jsonl"), _lines("rules_record.jsonl")
+    for text, meta in zip(texts, metas, strict=True):
+        found = reader.given(text["prompt"], text["tokens"])
+        assert found is not None
+        certain, at, counts = found.draft.argmax(axis=1) == found.tokens, 0, [0] * 5
+        while at < len(certain):
+            accepted = int(np.cumprod(certain[at : at + 4]).sum())
+            counts[accepted] += 1
+            at += 1 + accepted
+        told = meta["meta_info"]
+        assert told["spec_accept_histogram"] == counts
+        assert told["completion_tokens"] == len(text["tokens"])
+        assert told["spec_verify_ct"] == sum(counts)
+
+
+@pytest.mark.long
+def test_the_page_shows_what_the_command_prints(command: Callable) -> None:
+    given = ("--written", DATA / "rules_texts.jsonl", "--record", DATA / "rules_record.jsonl")
+    found = command("rules", "--temperature", 0.7, "--top-p", 0.95, *given)
+    page = (ROOT / "docs" / "howto" / "rules.md").read_text(encoding="utf-8")
+    assert found.out.strip() in page
