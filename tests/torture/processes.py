@@ -285,12 +285,12 @@ def _train_result(out: Path) -> dict[str, Any]:
 
 
 WORK: dict[str, Work] = {
-    "forked": Work("otm measure --from-trace", _trace(2), _run_result, 20, forked=True),
-    "forked alone": Work("otm measure --from-trace", _trace(1), _run_result, 10, forked=True),
-    "trace": Work("otm measure --from-trace", _trace(2), _run_result, 2),
-    "models": Work("otm measure", _models, _run_result, 2),
-    "decode": Work("otm decode", _decode, _decode_result, 2),
-    "train": Work("otm train", _train, _train_result, 2),
+    "forked": Work("otm measure --from-trace", _trace(2), _run_result, 1, forked=True),
+    "forked alone": Work("otm measure --from-trace", _trace(1), _run_result, 0.5, forked=True),
+    "trace": Work("otm measure --from-trace", _trace(2), _run_result, 0.5),
+    "models": Work("otm measure", _models, _run_result, 1),
+    "decode": Work("otm decode", _decode, _decode_result, 1),
+    "train": Work("otm train", _train, _train_result, 1),
     "steps": Work("otm steps", _steps, _json_result("steps.json", "seed"), 1),
     "score": Work("otm score", _score, _files_result("forced.jsonl"), 1),
     "report": Work("otm report", _report, _files_result("report.html", "report.md"), 1),
