@@ -107,7 +107,7 @@ def save_single(canvas: Figure, path: Path) -> Path:
     """Write one figure in the format that its suffix names."""
     dateless = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
     canvas.savefig(path, metadata=dateless)
-    if path.suffix == ".png":  # a palette takes a third of the bytes, and no eye tells it apart
+    if path.suffix == ".png":  # a palette takes a third of the bytes
         image = importlib.import_module("PIL.Image").open(path)
         image.convert("RGB").quantize(256).save(path, optimize=True, dpi=image.info["dpi"])
     return path

@@ -22,6 +22,8 @@ most 2M/(e^{2πa/h} − 1), M = ∫|f(x ± ia)|dx [Trefethen & Weideman 2014, Th
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,14 +90,17 @@ def race_match(draft: Array, target: Array, sizes: Sequence[Containment]) -> Arr
     """
     width = int(draft.shape[-1])
     is_long = isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED
-    if engine := compiled("otm.overlap.compiled") if is_long else None:
+    engine = compiled("otm.overlap.compiled") if is_long else None
+    if engine is not None:
         rows = (np.ascontiguousarray(a, np.float64).reshape(-1, width) for a in (draft, target))
         return np.asarray(engine.matches(*rows, sizes)).reshape(-1, *draft.shape[:-1])
     curve = OverlapCurve.of(draft, target)
-    hits = {c: matching_probabilities(curve, c) for c, _ in sizes}
-    masses, xp = curve.in_order(target), namespace(draft, target)
-    chances = (hits[c] if k == 1 else at_least_one(hits[c], k) for c, k in sizes)
-    return xp.stack([total(masses * chance) for chance in chances], axis=0)
+    masses, found = curve.in_order(target), dict[Containment, Array]()
+    for c, alike in itertools.groupby(sorted(set(sizes)), key=operator.itemgetter(0)):
+        hit = matching_probabilities(curve, c)  # of one c at a time: they are as long as the rows
+        for c, k in alike:
+            found[Containment(c, k)] = total(masses * (hit if k == 1 else at_least_one(hit, k)))
+    return namespace(draft, target).stack([found[size] for size in sizes], axis=0)
 
 
 def exponential_nodes(

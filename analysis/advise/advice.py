@@ -166,6 +166,7 @@ class _Measurement:
         self.owners: list[int] = []
         self.known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self.first: list[SampledText] = []
+        self.begun: Reading | None = None
         self.asked_for = 0
         self.clock = Clock(self.draft, self.target, self.known, eos, self.rng)
         self.probes = {family.name: list(family.probes(asked.limits)) for family in FAMILIES}
@@ -200,8 +201,13 @@ class _Measurement:
         least = len(self.owners) + (min(LEAST_TEXTS, len(self.prompts)) if look == 1 else 1)
         started = time.monotonic()
         limit = started + _READING * (until - started)
-        while self.asked_for < most and (
-            time.perf_counter() < deadline or len(self.owners) < least
+        models = self.draft, self.target
+        rooms = [model.max_length for model in models if model.max_length is not None]
+        self._complete(limit)
+        while (
+            self.begun is None
+            and self.asked_for < most
+            and (time.perf_counter() < deadline or len(self.owners) < least)
         ):
             turn, number = divmod(self.asked_for, len(self.prompts))
             self.asked_for += 1
@@ -219,11 +225,13 @@ class _Measurement:
             reading = Reading(
                 text,
                 self.draft,
+                self.target,
                 self.asked.limits,
                 self.asked.num_tokens,
                 self.eos,
                 self.rng,
                 tuple(self.first),
+                min(rooms, default=None),
             )
             self._take(reading, number, limit)
         if not self.owners:
@@ -231,6 +239,16 @@ class _Measurement:
                 "No prompt leaves room for a text within the models' positions. Cut them with "
                 "--prompt-tokens."
             )
+
+    def _complete(self, limit: float) -> None:
+        """Take in what there was no time for when the first text was read."""
+        if self.begun is not None:
+            self._limit(limit)
+            for family in FAMILIES:
+                if not self.laws[family]:
+                    self.draft.check()
+                    self.laws[family].append(family.law(self.begun))
+            self.begun = None
 
     def _take(self, reading: Reading, number: int, limit: float) -> None:
         """Take in what every family makes of a text, of the first one what there is time for."""
@@ -247,6 +265,7 @@ class _Measurement:
             if len(self.known) > 1:
                 self.known.pop()
                 raise
+            self.begun = reading
         for family, law in laws.items():
             self.laws[family].append(law)
         self.first = [*self.first, text][:SCALE_TEXTS]

@@ -168,7 +168,7 @@ def compare_choice(
     laws: dict[str, list[Any]] = {family.name: [] for family in families}
     for text in counted(texts, "laws of texts"):
         draft.forget()
-        reading = Reading(text, draft, limits, num_tokens, eos, rng, before)
+        reading = Reading(text, draft, target, limits, num_tokens, eos, rng, before)
         for family in families:
             laws[family.name].append(family.law(reading))
     plans = {

@@ -62,7 +62,7 @@ class Clock:
         eos: the token that ends a text.
         rng: chooses where.
         pieces: by decoder, None for plain decoding.
-        rounds: by decoder, the number of each round that it took part in.
+        plain: by decoder, seconds of plain decoding beside each of its rounds.
     """
 
     draft: Clocked

@@ -15,12 +15,14 @@ import numpy as np
 
 import otm
 from otm.sequence import (
+    BlockVerification,
     Decoder,
     DraftSelection,
     Gsd,
     LanguageModel,
     LikeliestTree,
     NoiseTree,
+    RefinedScores,
     SpeculativeSampling,
     StaticDecoder,
 )
@@ -31,7 +33,7 @@ from ..steps.likeliest_trees import MatchLaw, match_law
 from ..steps.noise_trees import noise_given, noise_law, noise_scale
 from ..steps.texts import SampledText
 from .laws import RankLaw, SurvivorLaw, kseq_survivors, optimal_survivors, rejection_ranks
-from .walk import Walk, along_all_lengths, along_tree
+from .walk import Walk, along_all_lengths, along_block, along_scores, along_tree
 
 NUMBERS = (2, 3, 4, 6, 8, 12, 16)
 """Numbers of i.i.d. sequences that are compared."""
@@ -45,6 +47,11 @@ SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MOST_ANSWERED = 1 << 17
 """Trees that depend on the context are grown at every position of every text: of no more tokens
 than distributions have as many numbers as this, and of 16 in any case.
+"""
+
+DECODED = 16
+"""Places of a text at which steps of refined scores start at most: they decode a text of their own,
+from a random place on.
 """
 
 SCALE_TEXTS = 3
@@ -103,21 +110,24 @@ class Reading:
 
     Attributes:
         text: what is read: its positions are the contexts.
-        draft: the draft model.
+        draft, target: the models.
         limits: within what plans are compared.
         starts: steps start before this position.
         eos: the token that ends a text.
         rng: of a law that is sampled.
         before: the first texts that were read before.
+        longest: what both models can read; None if there is no limit.
     """
 
     text: SampledText
     draft: LanguageModel
+    target: LanguageModel
     limits: Limits
     starts: int
     eos: int | None
     rng: np.random.Generator
     before: tuple[SampledText, ...] = ()
+    longest: int | None = None
 
 
 class Family(abc.ABC):
@@ -175,6 +185,32 @@ class Chains(Family):
 
 
 @final
+class Blocks(Family):
+    """One sequence of drafts, verified as a whole: the best of all rules for one sequence."""
+
+    name, needs = "block verification", "the draft's probabilities"
+
+    def law(self, reading: Reading) -> list[Walk]:
+        """Return the walks of all lengths."""
+        limits = reading.limits
+        most, starts = min(limits.depth, limits.nodes), reading.starts
+        return along_block(reading.text, most=most, starts=starts, eos=reading.eos)
+
+    def plans(self, laws: Sequence[list[Walk]], *, limits: Limits, starts: int) -> Iterator[Plan]:
+        """Yield all lengths but 1, which is the chain's."""
+        for length, row in list(enumerate(zip(*laws, strict=True), start=1))[1:]:
+            decoder = BlockVerification(length)
+            text, words = f"BlockVerification({length})", f"block verification of {length}"
+            yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
+
+    def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
+        """Yield a short one and the longest."""
+        most = min(limits.depth, limits.nodes)
+        for length in sorted({min(2, most), most} - {1}):
+            yield BlockVerification(length)
+
+
+@final
 class Sequences(Family):
     """K i.i.d. sequences of L drafts."""
 
@@ -208,6 +244,52 @@ class Sequences(Family):
         for number, length in {(fewest, 1), (fewest, 4), (most, 2), (most, 8)}:
             if number and (length := min(limits.depth, length, limits.nodes // number)):
                 yield DraftSelection(number, length, self.verifier)
+
+
+@final
+class ScoredSequences(Family):
+    """K i.i.d. sequences of L drafts, K the most that is allowed, by refined scores.
+
+    Which one is kept depends on all of them, so every plan decodes a text of its own.
+    """
+
+    name = "K sequences, refined scores"
+    needs = Sequences.needs
+
+    def law(self, reading: Reading) -> list[Walk]:
+        """Return the walks of all plans, from a place of the text on."""
+        text, rng = reading.text, reading.rng
+        last = min(len(text.tokens), reading.starts) - DECODED
+        place = int(rng.integers(max(0, last) + 1))
+        return [
+            along_scores(
+                reading.draft,
+                reading.target,
+                text.context(place),
+                decoder=decoder,
+                starts=min(DECODED, reading.starts),
+                longest=reading.longest,
+                eos=reading.eos,
+                rng=rng,
+            )
+            for decoder in self.probes(reading.limits)
+        ]
+
+    def plans(self, laws: Sequence[list[Walk]], *, limits: Limits, starts: int) -> Iterator[Plan]:
+        """Yield those of which some step was seen."""
+        for decoder, row in zip(self.probes(limits), zip(*laws, strict=True), strict=True):
+            number, length = decoder.num_drafts, decoder.length
+            text = f"RefinedScores({number}, {length})"
+            words = f"{number} sequences x {length}, refined scores"
+            if any(walk.steps for walk in row):
+                yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
+
+    def probes(self, limits: Limits) -> Iterator[RefinedScores]:
+        """Yield lengths on a geometric scale, all that are compared."""
+        number = max(limits.numbers, default=0)
+        most = min(limits.depth, limits.nodes // number) if number else 0
+        for length in sorted({min(length, most) for length in (2, 4, 8)} - {0, 1}):
+            yield RefinedScores(number, length)
 
 
 @final
@@ -355,11 +437,13 @@ def _matched_sizes(reading: Reading) -> tuple[int, ...]:
 
 FAMILIES: tuple[Family, ...] = (
     Chains(),
+    Blocks(),
     Sequences(otm.KSeq(), "K sequences, K-SEQ"),
     Sequences(otm.Optimal(), "K sequences, optimal"),
     StaticTrees(),
     LikeliestTrees(),
     NoiseTrees(),
+    ScoredSequences(),
 )
 """Every family that is compared."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from otm.commands.printing import paragraph
 from otm.engines import CostSurface
 from otm.losses import ROUNDED_MOST
-from otm.sequence import LikeliestTree, NoiseTree
+from otm.sequence import BlockVerification, Decoder, LikeliestTree, NoiseTree, RefinedScores
 from otm.statistics import Estimate
 from otm.tabular import columns
 
@@ -21,8 +21,15 @@ from .families import NEEDS
 from .losses import SEVERAL, DraftLosses
 from .trial import Trial
 
-_NAME, _NAME_OF_TRIAL = 34, 30
+_NAME, _NAME_OF_TRIAL = 34, 31
 """Columns of a plan's name, at most, in the two tables."""
+
+_PAGES: dict[type[Decoder], str] = {
+    NoiseTree: "matching",
+    BlockVerification: "kernels",
+    RefinedScores: "kernels",
+}
+"""What to read on decoders that no engine has an option for."""
 
 
 def screen(
@@ -300,7 +307,8 @@ def _engines(advice: Advice, draft: str) -> Iterator[str]:
     for engine, text in chain_settings(draft, chain.length).items():
         # One line each, however long: it is there to be copied.
         yield f"  {engine}: {text}"
-    if isinstance(tree := advice.best.plan.decoder, LikeliestTree):
-        yield f"  SGLang, tree: {likeliest_settings(draft, tree)}"
-    elif isinstance(tree, NoiseTree):
-        yield "  tree on shared noise: no option sets it; docs/howto/matching.md says what changes"
+    best = advice.best.plan
+    if isinstance(best.decoder, LikeliestTree):
+        yield f"  SGLang, tree: {likeliest_settings(draft, best.decoder)}"
+    elif page := _PAGES.get(type(best.decoder)):
+        yield f"  {best.words}: no option sets it; docs/howto/{page}.md says what changes"

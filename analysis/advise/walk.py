@@ -19,6 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from otm._arrays import Floats
+from otm.sequence import LanguageModel, RefinedScores, Sampled
+from otm.sequence.decoder import evaluate
+from otm.sequence.gains import ends_of, refined_scores
 from otm.trees import TreeShape
 
 from ..steps.texts import SampledText
@@ -89,16 +92,16 @@ def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: i
     return [Walk.of(np.array(reached[: n + 1]), np.array(gained[:n])) for n in range(1, most + 1)]
 
 
-def along_block(text: SampledText, *, length: int, starts: int, eos: int | None) -> Walk:
-    """Walk with block verification of one sequence of L drafts.
+def along_block(text: SampledText, *, most: int, starts: int, eos: int | None) -> list[Walk]:
+    """Walk with block verification of one sequence of 1, 2, …, `most` drafts.
 
     A prefix u of the output is drafted and kept with probability f(u) = min(f(u') q, P(u)), and
-    what follows has the target's law whether or not it is. So G_i is the least of 1 and P/Q of the
-    text's next 1, …, i tokens, and S_i = Σ_y min(G_{i−1} q(y), (P/Q)(u') p(y)).
+    what follows has the target's law whether or not it is, whatever L. So G_i is the least of 1
+    and P/Q of the text's next 1, …, i tokens, and S_i = Σ_y min(G_{i−1} q(y), (P/Q)(u') p(y)).
 
     Args:
         text: with both models' distributions.
-        length: L.
+        most: how many lengths.
         starts: steps start before this position.
         eos: the token that ends a text.
     """
@@ -109,9 +112,9 @@ def along_block(text: SampledText, *, length: int, starts: int, eos: int | None)
     wins = np.ones(text.target.shape[1])
     if eos is not None:
         wins[eos] = 0.0
-    reached, gained = np.zeros((length + 1, starts)), np.zeros((length, starts))
+    reached, gained = np.zeros((most + 1, starts)), np.zeros((most, starts))
     reached[0], odds = 1.0, np.ones(starts)
-    for i in range(min(length, number)):
+    for i in range(min(most, number)):
         inside = np.arange(min(starts, number - i))
         here, odds = inside + i, odds[inside]
         kept = reached[i, inside]
@@ -120,7 +123,47 @@ def along_block(text: SampledText, *, length: int, starts: int, eos: int | None)
         )
         odds = odds * ratio[here]
         reached[i + 1, inside] = np.minimum(kept, odds)
-    return Walk.of(reached, gained)
+    return [Walk.of(reached[: n + 1], gained[:n]) for n in range(1, most + 1)]
+
+
+def along_scores(
+    draft: LanguageModel,
+    target: LanguageModel,
+    prompt: Sequence[int],
+    *,
+    decoder: RefinedScores,
+    starts: int,
+    longest: int | None,
+    eos: int | None,
+    rng: np.random.Generator,
+) -> Walk:
+    """Decode a text by refined scores; steps count with what they have to expect of their drafts.
+
+    Args:
+        draft, target: the models.
+        prompt: what is continued.
+        decoder: K and L.
+        starts: steps start before this position.
+        longest: what both models can read; None if there is no limit.
+        eos: the token that ends a text; None if none does.
+        rng: draws drafts and verdicts.
+    """
+    randomness, context, length = Sampled(rng), tuple(prompt), decoder.length
+    reached, gained = np.zeros((length + 1, starts)), np.zeros((length, starts))
+    end = len(prompt) + starts
+    if longest is not None:
+        end = min(end, longest - length + 1)
+    while len(context) < end:
+        at = len(context) - len(prompt)
+        tree = decoder.draft(draft, context, randomness)
+        asked = evaluate(target, tree).__getitem__
+        gained[:, at] = refined_scores(tree, asked, ends_of(tree), decoder.num_drafts, eos)
+        one = decoder.verify(tree, asked, randomness)
+        reached[: one.accepted + 1, at] = 1.0
+        context = (*context, *one.tokens)
+        if eos in one.tokens:
+            break
+    return Walk(reached[0].copy(), reached, gained)
 
 
 def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:

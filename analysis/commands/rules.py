@@ -149,8 +149,9 @@ def rules(
     from otm.audit.text_log import read_texts
     from otm.commands.audit_run import find
     from otm.engines import read_acceptance
+    from otm.pmf import check_choice
 
-    from ..models.causal import pair_models
+    from ..models.causal import CACHES, pair_models
     from ..models.forced import numbers_of
     from ..models.pair import end_of_text
     from ..models.prompts import encoded_prompts
@@ -175,6 +176,8 @@ def rules(
             )
         observed(known, length)  # refused before models are loaded
     other_target = beside_target_dtype or beside_target_cache
+    if beside_target_cache is not None:
+        check_choice(beside_target_cache, name="beside_target_cache", choices=list(CACHES))
     if written is not None and other_target:
         raise AnalysisError(
             f"Another target, in {other_target}, writes other texts; got --written. Pass one of "
@@ -224,6 +227,12 @@ def rules(
             _, target = pair_models(load_source(source, two_tokenizers=True), setting)
         if beside_target_cache:
             target.cache_in(beside_target_cache)
+        if draft.num_tokens != target.num_tokens:
+            raise AnalysisError(
+                "A draft and a target of one column must have as many tokens; those beside have "
+                f"{draft.num_tokens} and {target.num_tokens}. Pass them by --draft and --target "
+                "in a run of their own."
+            )
         other = reading(draft, target)
     read = answer.read_rules(reader, tokens, written=own, beside=other)
     named = None

@@ -22,6 +22,7 @@ from .tree_pass import TreeEvaluator
 from .trie import Context
 
 CACHES = {
+    "fp8": torch.float8_e4m3fn,
     "fp8_e4m3": torch.float8_e4m3fn,
     "fp8_e5m2": torch.float8_e5m2,
     "bfloat16": torch.bfloat16,

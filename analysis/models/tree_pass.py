@@ -95,7 +95,8 @@ class SequenceEvaluator(Evaluator):
 class RoundedCache(DynamicCache):
     """Keys and values as an engine has them whose cache is of another type.
 
-    Every token reads rounded ones, its own included; numbers beyond the type's largest are that.
+    Every token reads rounded ones, its own included; numbers beyond the type's largest become that.
+    Queries stay as they are, which some kernels of engines round too.
     """
 
     def __init__(self, config: Any, held: torch.dtype) -> None:
@@ -104,12 +105,17 @@ class RoundedCache(DynamicCache):
 
     def update(self, key_states: Any, value_states: Any, *args: Any, **options: Any) -> Any:
         """Take keys and values of a layer, return all that it has."""
-        most = torch.finfo(self._held).max
-        rounded = (
-            one.clamp(-most, most).to(self._held).to(one.dtype)
-            for one in (key_states, value_states)
-        )
-        return super().update(*rounded, *args, **options)
+
+        def rounded(states: Any) -> Any:
+            kept = _within(states.float(), self._held).to(self._held).float()
+            return _within(kept, states.dtype).to(states.dtype)
+
+        return super().update(rounded(key_states), rounded(value_states), *args, **options)
+
+
+def _within(numbers: Any, kind: torch.dtype) -> Any:
+    most = torch.finfo(kind).max
+    return numbers.clamp(-most, most)
 
 
 @final
@@ -117,7 +123,7 @@ class TreeEvaluator(Evaluator):
     """Evaluates a trie of contexts in one pass, on top of cached keys and values.
 
     Attributes:
-        held: the type of these, where it is not the model's.
+        held: the type that keys and values are cached in, where it is not the model's.
     """
 
     held: torch.dtype | None = None

@@ -19,13 +19,11 @@ import numpy as np
 
 from otm import Processing
 from otm._arrays import Floats
-from otm.sequence import RefinedScores, Sampled
-from otm.sequence.decoder import evaluate
-from otm.sequence.gains import ends_of, refined_scores
+from otm.sequence import RefinedScores
 
 from ..advise.laws import race_agreement, single_survivors
 from ..advise.sampled_texts import sample_text
-from ..advise.walk import Walk, along_all_lengths, along_block
+from ..advise.walk import Walk, along_all_lengths, along_block, along_scores
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
 from ..models.from_logits import Limited
@@ -214,6 +212,7 @@ class Reader:
         seed = [sizes.seed, 1 + number]
         contexts = [text.context(place) for place in range(len(text.tokens))]
         draft, target = self.after(begin)
+        rooms = [one.max_length for one in (draft, target) if one.max_length is not None]
         logits = draft.logits(contexts).double().cpu().numpy()
         # of two passes over one context the rows differ by rounding
         text = dataclasses.replace(text, draft=np.asarray(self.setting.draft(logits)))
@@ -222,7 +221,7 @@ class Reader:
             chain_walk(rule(text.draft, logits, text.target), text, length, starts, eos)
             for _, rule in self._chains
         ]
-        walks.append(along_block(text, length=length, starts=starts, eos=eos))
+        walks.append(along_block(text, most=length, starts=starts, eos=eos)[-1])
         trees: dict[str, Any] = {"sizes": (sizes.nodes,), "depth": length}
         trees |= {"starts": starts, "eos": eos}
         # a path is ranked by the draft's own masses, which a temperature of 0 would not tell apart
@@ -241,6 +240,7 @@ class Reader:
                 text.prefix,
                 decoder=RefinedScores(sizes.sequences, length),
                 starts=-(-starts // 2),  # its steps cost more than all other rules together
+                longest=min(rooms, default=None),
                 eos=eos,
                 rng=np.random.default_rng([*seed, 2]),
             )
@@ -320,41 +320,3 @@ def in_bfloat16(masses: Floats) -> Floats:
 
     rounded = torch.from_numpy(masses).float().bfloat16().double().numpy()
     return np.asarray(rounded / rounded.sum(axis=1, keepdims=True))
-
-
-def along_scores(
-    draft: CausalModel,
-    target: CausalModel,
-    prompt: Sequence[int],
-    *,
-    decoder: RefinedScores,
-    starts: int,
-    eos: int | None,
-    rng: np.random.Generator,
-) -> Walk:
-    """Decode a text by refined scores; steps count with what they have to expect of their drafts.
-
-    Args:
-        draft, target: the models.
-        prompt: what is continued.
-        decoder: K and L.
-        starts: steps start before this position.
-        eos: the token that ends a text; None if none does.
-        rng: draws drafts and verdicts.
-    """
-    randomness, context, length = Sampled(rng), tuple(prompt), decoder.length
-    reached, gained = np.zeros((length + 1, starts)), np.zeros((length, starts))
-    room = [model.max_length for model in (draft, target) if model.max_length is not None]
-    most = min([len(prompt) + starts, *(one - length for one in room)])
-    while len(context) < most:
-        at = len(context) - len(prompt)
-        tree = decoder.draft(draft, context, randomness)
-        asked = evaluate(target, tree).__getitem__
-        gained[:, at] = refined_scores(tree, asked, ends_of(tree), decoder.num_drafts, eos)
-        one = decoder.verify(tree, asked, randomness)
-        reached[: one.accepted + 1, at] = 1.0
-        context = (*context, *one.tokens)
-        if eos in one.tokens:
-            break
-    visits = reached[0].copy()
-    return Walk(visits, reached, gained)

@@ -33,6 +33,7 @@ from otm._arrays import inverse_cdf
 from ..errors import AnalysisError
 from ..models.pair import Pair
 from ..models.processing import Setting
+from ..models.tree_check import longest_context
 from .settings import Settings
 
 
@@ -202,8 +203,5 @@ def check_logits(logits: Any, model: str, places: Sequence[str]) -> None:
 
 
 def _context_limit(pair: Pair) -> int:
-    limits = [
-        getattr(model.config, "max_position_embeddings", None)
-        for model in (pair.draft, pair.target)
-    ]
-    return min([limit for limit in limits if isinstance(limit, int)], default=1 << 20)
+    limits = [longest_context(model) for model in (pair.draft, pair.target)]
+    return min([limit for limit in limits if limit is not None], default=1 << 20)

@@ -23,8 +23,8 @@ class Product(IndependentDrafts):
     For several draft models, or one at several temperatures.
 
     Pr(x₁..x_k) = Π_d p_d(x_d), b(T) = Π_d P_d(T). A problem's draft has shape `(..., k, V)`, one
-    row per drafter, so the number of drafts is a matter of the draft and `with_k` fits only another
-    draft.
+    row per drafter, so the number of drafts is a matter of the draft and `of_size` fits only
+    another draft.
 
     Args:
         k: number of drafters, an integer ≥ 1.

@@ -11,11 +11,9 @@ bins only; their tokens are listed, put in order, and join the masses of the bin
 * K-SEQ's γ* lies in the bin at whose edges its condition changes, and there between two
   neighbouring ratios.
 
-**Shapes do not depend on the data**, so that nothing here waits for a device: a row has room for `V
-                                                                               // _MOST_IN_ORDER`
-                                                                               tokens in
-order. A row that needs more (all ratios alike to five bits but not equal, or many minima) is
-marked, and left to the caller.
+**Shapes do not depend on the data**, so that nothing here waits for a device: a row has room for
+`V // _MOST_IN_ORDER` tokens in order. A row that needs more (all ratios alike to five bits but not
+equal, or many minima) is marked, and left to the caller.
 
 **Accuracy.** Each bin is summed in `_STRANDS` strands of every row, so that no sum has more than
 V/16 terms one after another; in strands a device's atomic additions hardly wait for each other,

@@ -385,7 +385,7 @@ def open_group(p: Floats, q: Floats, groups: Groups, g: int) -> int:
 def bound_optima(
     groups: Groups, n: int, cs: Floats, ks: Integers, wanted: Flags, best: Floats
 ) -> None:
-    """Fill, for ascending sizes, the largest b + D at the ends of groups and C there, and mark the
+    """Fill, for each size, the largest b + D at the ends of groups and C there, and mark the
     groups that may hold a larger one (docs/theory.md, "Without a sort").
     """
     ends, power, reached = groups.ends, groups.ends[POWER], 0
@@ -396,6 +396,7 @@ def bound_optima(
             multiply(power[: n + 1], ends[ABOVE_P, : n + 1], k - reached)
             reached = k
         else:
+            reached = LARGEST_MULTIPLIED_POWER + 1  # none that could be multiplied on
             for g in range(n + 1):
                 power[g] = contained(ends[ABOVE_P, g], cs[i], k)
         best[0, i], best[1, i] = 1.0, 0.0  # T = Ω: b − Q = 0
@@ -577,8 +578,8 @@ def late_matches(
     p: Floats, q: Floats, tokens: Integers, cs: Floats, ks: Integers, values: Floats
 ) -> None:
     """Fill Σ q (1 − (1 − h)^k) for each size, h = 1/(t P(tokens with a ratio below t) + Q(tokens
-    with at least t)) at t = q/(c p), of tokens in order, by walks on which those of both ratios
-    are met in turn (`otm.races`).
+    with at least t)) at t = q/(c p), of tokens in order (`otm.races`): for each size a walk down
+    the ratios on which a token is met where its own ratio, and where c times less, would stand.
     """
     columns, n = np.empty((5, len(tokens) + 3)), 0
     mass, target, ratio, below, above = columns
@@ -598,9 +599,9 @@ def late_matches(
     ratio[n : n + 3] = -1.0
     met, matched, lost = np.zeros_like(ks), np.zeros_like(cs), np.zeros_like(cs)
     for j in range(n):
-        for i, c in enumerate(cs):  # side by side: a walk waits for each of its steps
+        for i, c in enumerate(cs):  # side by side: each walk waits for its own loads
             level, last, more = ratio[j] / c, met[i], 3
-            while more == 3:  # three at once: how many there are is a guess that fails as a rule
+            while more == 3:  # three at a time without a branch, which is guessed wrong as a rule
                 more = (ratio[last + 1] >= level) + (ratio[last + 2] >= level)
                 more += ratio[last + 3] >= level
                 last += more

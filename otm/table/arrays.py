@@ -64,7 +64,7 @@ def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[st
             )
             for k in ks
         }
-    if RACES & set(wanted):
+    if (RACES - {"race_threshold_race"}) & set(wanted):
         masses, hit = curve.in_order(q), matching_probabilities(curve)
         values["race_iid", 1] = _dot(masses, hit)
         _list_races(values, masses, hit, ks)

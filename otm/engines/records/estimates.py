@@ -159,7 +159,7 @@ def request_mean(record: AcceptanceRecord, *, confidence: float = 0.95) -> Estim
     >>> parts = tuple(Tally.of_histogram(counts, name="") for counts in ([2, 2, 6], [5, 5], [1, 3]))
     >>> record = AcceptanceRecord(form="", unit="request", parts=parts, convention="")
     >>> request_mean(record).words(digits=3)
-    '1.883 (1.000 to 3.037)'
+    '1.883 (1.000 to 3.000)'
     """
     level = check_confidence(confidence)
     if (
@@ -172,8 +172,11 @@ def request_mean(record: AcceptanceRecord, *, confidence: float = 0.95) -> Estim
         )
     means = np.array([[part.mean] for part in record.parts])
     found = ratio_of_means(means, np.ones_like(means), confidence=level).at(0)
-    least = 1.0  # a step yields a token at least
-    return dataclasses.replace(found.clipped(least, np.inf), samples=len(means))
+    listed = [
+        np.inf if part.survivors is None or part.unlocated else part.survivors.size
+        for part in record.parts
+    ]  # a step yields one token at least, and one more than its drafts at most
+    return dataclasses.replace(found.clipped(1.0, 1.0 + max(listed)), samples=len(means))
 
 
 def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:

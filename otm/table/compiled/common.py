@@ -102,7 +102,8 @@ class Request(NamedTuple):
         ks: numbers of drafts, ascending.
         way: how much of the order is needed.
         packed: whether tokens are packed for a sort; not where the order is known.
-        logarithms, powers: whether entropies and powers (1 − p)^k are asked for.
+        logarithms, powers, late: whether entropies, powers (1 − p)^k and the race for threshold
+            races are asked for.
         lossy: the lenience, δ and ε of typical acceptance, the threshold of Fuzzy.
     """
 
@@ -111,6 +112,7 @@ class Request(NamedTuple):
     packed: bool
     logarithms: bool
     powers: bool
+    late: bool
     lossy: Floats
 
 
@@ -159,7 +161,7 @@ class Buffers(NamedTuple):
 
 
 _LINE, _FLAGS = types.int64[::1], types.boolean[::1]
-REQUEST = types.NamedTuple((_LINE, types.int64, *(types.boolean,) * 3, types.float64[::1]), Request)
+REQUEST = types.NamedTuple((_LINE, types.int64, *(types.boolean,) * 4, types.float64[::1]), Request)
 RESULTS = types.NamedTuple((TABLE, CUBE, TABLE), RowResults)
 FIRST_PASS = types.NamedTuple((TABLE, _LINE, COUNTS, CUBE), FirstPass)
 LAYOUT = types.NamedTuple(

@@ -100,6 +100,7 @@ def chunk_values(
         way=IN_ORDER if names & RACES else IN_GROUPS if names & _PLACED else BY_READING,
         logarithms=bool(names & LOGARITHMIC),
         powers=bool(names & _RAISED),
+        late="race_threshold_race" in names,
         lossy=_LOSSY,
     )
     with quiet():  # compiled code never warns, but numba may be told not to compile

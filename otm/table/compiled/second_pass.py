@@ -391,8 +391,9 @@ def walk_rows(
             single[RACE], wrong[r] = _races(
                 p[r], q[r], groups, sums[WHOLE_P], ks, buffers.work, buffers.moments, per_k
             )
-            late_matches(p[r], q[r], tokens, cs[n_ks:], counts[n_ks:], late)
-            per_k[THRESHOLD_RACE] = late
+            if request.late:
+                late_matches(p[r], q[r], tokens, cs[n_ks:], counts[n_ks:], late)
+                per_k[THRESHOLD_RACE] = late
             for g in range(n + 1):
                 ends[BELOW_Q, g] = ends[ABOVE_Q, n] - ends[ABOVE_Q, g]
         bound_optima(groups, n, cs, counts, buffers.wanted, best)

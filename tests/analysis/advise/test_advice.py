@@ -21,6 +21,7 @@ from analysis.advise.engine_settings import chain_settings, engine_chain
 from analysis.advise.families import (
     FAMILIES,
     SCALE_TEXTS,
+    Family,
     Limits,
     MatchedTrees,
     Plan,
@@ -44,11 +45,13 @@ from otm import Processing
 from otm.commands.printing import WIDTH
 from otm.engines import CostSurface, read_costs
 from otm.sequence import (
+    BlockVerification,
     DraftSelection,
     Gsd,
     LikeliestTree,
     MarkovModel,
     NoiseTree,
+    RefinedScores,
     SpeculativeSampling,
     markov_pair,
 )
@@ -233,6 +236,41 @@ def test_a_tree_is_told_with_what_it_needs(
     assert any(line.startswith(f"{named}  ") for line in text.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("decoder", "needed"),
+    [
+        (BlockVerification(3), "the draft's probabilities"),
+        (RefinedScores(2, 2), "the draft's probabilities, several sequences in one call"),
+    ],
+)
+def test_what_no_engine_has_an_option_for_is_told_with_its_page(
+    decoder: BlockVerification | RefinedScores, needed: str
+) -> None:
+    draft, target = markov_pair(8, similarity=0.5, rng=np.random.default_rng(4))
+    rng, limits = np.random.default_rng(0), Limits(4, 3, 2)
+    text = sampled_text(draft, target, rng)
+    plans = [
+        plan
+        for family in FAMILIES
+        for plan in family.plans(
+            [family.law(Reading(text, draft, target, limits, 4, None, rng))],
+            limits=limits,
+            starts=4,
+        )
+    ]
+    (plan,) = (one for one in plans if one.decoder == decoder)
+    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
+    told = screen(
+        advice("speculate", best, CHAIN, chain=CHAIN),
+        draft="small",
+        surroundings=SURROUNDINGS,
+        passes=PASSES,
+        lost=GONE,
+    )
+    assert told.endswith("docs/howto/kernels.md says what changes")
+    assert f"\n  needs of the engine {needed}\n" in told
+
+
 def test_the_scale_is_that_of_the_first_texts_and_stays() -> None:
     """A target that follows the draft's noise closely has a small scale, one that does not a large
     one; later texts do not move it.
@@ -244,7 +282,9 @@ def test_the_scale_is_that_of_the_first_texts_and_stays() -> None:
         texts = [sampled_text(draft, target, rng) for _ in range(SCALE_TEXTS + 1)]
         first = tuple(texts[:SCALE_TEXTS])
         laws = [
-            family.law(Reading(text, draft, Limits(3, 2), 4, None, np.random.default_rng(0), first))
+            family.law(
+                Reading(text, draft, target, Limits(3, 2), 4, None, np.random.default_rng(0), first)
+            )
             for text in texts[-2:]
         ]
         assert laws[0].scale == laws[1].scale
@@ -365,7 +405,7 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
         MarkovModel(rng.dirichlet(np.ones(20), size=20)),
     )
     for family in FAMILIES:
-        law = family.law(Reading(text, model, limits, 3, None, rng))
+        law = family.law(Reading(text, model, model, limits, 3, None, rng))
         plans = list(family.plans([law], limits=limits, starts=3))
         assert len({plan.text for plan in plans}) == len(plans)
         for plan in plans:
@@ -459,9 +499,9 @@ def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPa
         Sleeping(model, 0.0)
         for model in markov_pair(6, similarity=0.9, rng=np.random.default_rng(1))
     )
-    asked, left_out = AdviceSettings(12, Limits(3, 3, 2), seconds=0.0, quick=0.0), []
+    asked, left_out = AdviceSettings(12, Limits(4, 3, 2), seconds=0.0, quick=0.0), []
     names = [family.name for family in FAMILIES]
-    for until in (0, 250, 1_000, 100_000):
+    for until in (0, 400, 1_500, 100_000):
         watch = Counted()
         for module in (advice_module, clocked):
             monkeypatch.setattr(module, "time", watch)
@@ -471,7 +511,7 @@ def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPa
         left_out.append(len(found.left_out))
         text = screen(found, draft="small", surroundings=SURROUNDINGS, passes=None, lost=None)
         words = " ".join(text.split())
-        assert ("there was no time for K sequences, K-SEQ" in words) == (until == 0)
+        assert ("there was no time for block verification" in words) == (until == 0)
         if until == 0:
             assert found.verdict == "undecided" and found.texts == 1
     assert left_out[0] == len(FAMILIES) - 1 and left_out[-1] == 0
@@ -489,7 +529,7 @@ def test_the_first_look_ends_before_the_budget_does_and_is_told(
     watch, told = Counted(), []
     for module in (advice_module, clocked):
         monkeypatch.setattr(module, "time", watch)
-    asked = AdviceSettings(12, Limits(3, 3, 2), seconds=1e9, quick=10.0, confidence=0.9999)
+    asked = AdviceSettings(12, Limits(4, 3, 2), seconds=1e9, quick=10.0, confidence=0.9999)
     advise(
         draft,  # type: ignore[arg-type]
         target,  # type: ignore[arg-type]
@@ -504,6 +544,39 @@ def test_the_first_look_ends_before_the_budget_does_and_is_told(
     verdict, plan = words.splitlines()
     assert verdict.startswith(("so far  SPECULATE", "so far  DO NOT"))
     assert " x plain decoding" in plan and plan.endswith("; measuring goes on")
+
+
+def test_what_a_first_text_had_no_time_for_is_taken_in_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A family that the first look cut off is compared in the end, on as many texts as the rest."""
+    draft, target = (
+        Sleeping(model, 0.0)
+        for model in markov_pair(6, similarity=0.9, rng=np.random.default_rng(1))
+    )
+    cut: list[int] = []
+    told: list[Advice] = []
+
+    def late(self: Family, reading: Reading) -> object:
+        cut.append(1)
+        if len(cut) == 1:
+            raise clocked.DeadlinePassed
+        return law(self, reading)
+
+    (last,) = (type(one) for one in FAMILIES if one is FAMILIES[-1])
+    law = last.law
+    monkeypatch.setattr(last, "law", late)
+    asked = AdviceSettings(12, Limits(4, 3, 2), seconds=2.0, quick=0.2, confidence=0.9999)
+    found = advise(
+        draft,  # type: ignore[arg-type]
+        target,  # type: ignore[arg-type]
+        [[0], [1, 2], [3]],
+        asked=asked,
+        eos=None,
+        so_far=told.append,
+    )
+    assert told[0].left_out == (FAMILIES[-1].name,) and found.left_out == ()
+    assert {len(row.plan.walks) for row in found.rows} == {found.texts} and found.texts > 1
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ walks against exact steps.
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from analysis.advise.walk import (
     Walk,
     along_all_lengths,
     along_block,
+    along_scores,
     along_tree,
     tree_gains,
 )
@@ -39,6 +41,7 @@ from otm.sequence import (
     LikeliestTree,
     MarkovModel,
     NoiseTree,
+    RefinedScores,
     SharedNoise,
     expected_step,
     markov_pair,
@@ -279,20 +282,42 @@ def test_one_draft_has_the_acceptance_of_its_verifier_and_the_law_given_the_outp
 
 def test_block_verification_yields_its_exact_step() -> None:
     draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
-    exact = expected_step(BlockVerification(3), draft=draft, target=target, context=[0])
     found = np.zeros(3)
     for tokens in itertools.product(range(3), repeat=3):
         text = text_of(draft, target, tokens)
         mass = float(np.prod(text.target[np.arange(3), list(tokens)]))
-        found += mass * along_block(text, length=3, starts=1, eos=None).accepted
-    assert 1.0 + found.sum() == pytest.approx(exact.block_efficiency, abs=1e-12)
+        walks = along_block(text, most=3, starts=1, eos=None)
+        found += mass * np.array([walk.tokens for walk in walks])
+    for length, tokens_per_call in enumerate(found, start=1):
+        exact = expected_step(BlockVerification(length), draft=draft, target=target, context=[0])
+        assert tokens_per_call == pytest.approx(exact.block_efficiency, abs=1e-12)
     # the last draft may end the text, which is not counted: token 1 is drafted after (0, 0)
     text = text_of(draft, target, (0, 0))
-    whole, ending = (along_block(text, length=2, starts=1, eos=eos) for eos in (None, 1))
+    whole, ending = (along_block(text, most=2, starts=1, eos=eos)[-1] for eos in (None, 1))
     p, q = text.draft[1], text.target[1]
     odds = text.draft[0, 0] / text.target[0, 0]
     lost = whole.accepted[1] - ending.accepted[1]
     assert lost == pytest.approx(min(min(1.0, odds) * q[1], odds * p[1]), abs=1e-15)
+
+
+def test_refined_scores_are_expected_to_accept_what_a_step_does() -> None:
+    """The first step of many texts against the enumerated one, by standard errors; where the models
+    can read no more none is taken, and a text ends where the target ends it.
+    """
+    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
+    decoder, rng = RefinedScores(2, 2), np.random.default_rng(1)
+    exact = expected_step(decoder, draft=draft, target=target, context=[0])
+
+    def walk(starts: int, longest: int | None = None, eos: int | None = None) -> Walk:
+        how = {"decoder": decoder, "starts": starts, "longest": longest, "eos": eos, "rng": rng}
+        return along_scores(draft, target, (0,), **how)  # type: ignore[arg-type]
+
+    found = np.array([walk(1).tokens for _ in range(400)])
+    error = found.std(ddof=1) / math.sqrt(len(found))
+    assert abs(found.mean() - exact.block_efficiency) < 5.0 * error < 0.1
+    assert walk(4, longest=2).steps == 0 and walk(4, longest=3).steps == 1
+    ended = [walk(40, eos=2).visits.nonzero()[0].max() for _ in range(20)]
+    assert max(ended) < 39 < walk(40).visits.nonzero()[0].max() + 3
 
 
 def test_trees_on_the_noise_of_a_text_yield_what_trees_on_noise_do() -> None:

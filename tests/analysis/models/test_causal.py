@@ -37,11 +37,11 @@ from transformers import (
 import otm
 from analysis.errors import AnalysisError
 from analysis.models import tree_pass, trie
-from analysis.models.causal import CausalModel, pair_models
+from analysis.models.causal import CACHES, CausalModel, pair_models
 from analysis.models.pair import Pair, load_pair
 from analysis.models.processing import Setting
 from analysis.models.tree_check import configuration_obstacle, observed_obstacle
-from analysis.models.tree_pass import TreeEvaluator
+from analysis.models.tree_pass import RoundedCache, TreeEvaluator
 from analysis.models.trie import CacheLayout, make_plan, tree_mask
 from otm import Processing
 
@@ -417,6 +417,16 @@ def test_every_token_reads_keys_and_values_of_the_caches_type(
     assert_answers(ours.next_batch(longer), other, longer)
     ours.forget()
     assert np.abs(ours.next_batch(contexts) - exact).max() > FLOAT32
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("held", sorted(CACHES))
+def test_a_cache_of_any_type_serves_a_model_of_any(kind: torch.dtype, held: str) -> None:
+    cache = RoundedCache(llama().config, CACHES[held])
+    states = torch.tensor([1.0, -3.3e38, 3.3e38]).to(kind).reshape(1, 1, 3, 1).expand(1, 2, 3, 8)
+    keys, _ = cache.update(states, states, 0)
+    assert keys.dtype == kind and bool((keys[..., 0, :] == 1.0).all())
+    assert bool(keys.isfinite().all()) and float(keys.max()) == -float(keys.min()) >= 448.0
 
 
 def test_order_duplicates_and_prefixes() -> None:

@@ -62,7 +62,7 @@ def sampled_walks(
                     chain_walk(rule(text.draft, text.target), text, LENGTH, STARTS, None)
                     for rule in RULES.values()
                 ),
-                along_block(text, length=LENGTH, starts=STARTS, eos=None),
+                along_block(text, most=LENGTH, starts=STARTS, eos=None)[-1],
             )
         )
     return walks
