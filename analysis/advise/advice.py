@@ -56,7 +56,7 @@ class AdviceSettings:
     num_tokens: int = 64
     limits: Limits = dataclasses.field(default_factory=lambda: Limits(64, 8))
     seconds: float = 300.0
-    quick: float = 50.0
+    quick: float = 30.0
     seed: int = 0
     confidence: float = 0.95
 
@@ -173,7 +173,8 @@ class _Measurement:
 
     def run(self, so_far: Callable[[Advice], object]) -> Advice:
         """Look until it is decided."""
-        began, share, looks = time.perf_counter(), self.asked.quick, 0
+        began, looks = time.perf_counter(), 0
+        share = min(self.asked.quick, self.asked.seconds)
         first = self.until
         if share < self.asked.seconds:
             first = time.monotonic() + _FIRST_LOOK * seconds_left(first)

@@ -92,7 +92,7 @@ def advise(
         chat=chat_template,
         processing=setting,
         asked=AdviceSettings(
-            num_tokens, Limits(max_nodes, max_depth, sequences), seconds, min(50.0, seconds), seed
+            num_tokens, Limits(max_nodes, max_depth, sequences), seconds, seed=seed
         ),
         repeats=repeats if run else 0,
         out=out,
