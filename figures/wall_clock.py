@@ -71,9 +71,8 @@ def draw(data: dict[str, Any]) -> Figure:
     grid = canvas.subplots(len(pairs), 1, squeeze=False, sharex=True, height_ratios=counts)[:, 0]
     for axes, pair in zip(grid, pairs, strict=True):
         _panel(axes, pair)
-    ends = [
-        row["advised"][end] for pair in pairs for row in pair["rows"] for end in ("low", "high")
-    ]
+    shown = [row["advised"] for pair in pairs for row in pair["rows"]]
+    ends = [end for advised in shown for end in advised.values() if end is not None]
     grid[-1].set_xlim(min(ends) - 0.05, max(*ends, 1.0) + 0.05)
     grid[-1].set_xlabel("speed, × plain decoding")
     drawing.note(
@@ -91,14 +90,15 @@ def _panel(axes: Axes, pair: dict[str, Any]) -> None:
     heights = np.arange(len(rows))
     for height, row in zip(heights, rows, strict=True):
         advised = row["advised"]
-        axes.plot(
-            [advised["low"], advised["high"]],
-            [height, height],
-            color=ADVISED,
-            lw=5,
-            alpha=0.45,
-            solid_capstyle="butt",
-        )
+        if advised["low"] is not None:  # of a plan that was timed once nobody knows how sure it is
+            axes.plot(
+                [advised["low"], advised["high"]],
+                [height, height],
+                color=ADVISED,
+                lw=5,
+                alpha=0.45,
+                solid_capstyle="butt",
+            )
         axes.plot([advised["value"]] * 2, [height - 0.28, height + 0.28], color=ADVISED, lw=2)
         axes.plot([row["measured"]], [height], marker="o", ms=5, color=MEASURED, ls="none")
         text = f"{advised['value']:.2f} advised, {row['measured']:.2f} measured"
