@@ -30,9 +30,8 @@ _HEAD = """# The papers' claims on these pairs
 
 What the papers report of their own models, and what the same experiments give here: on the \
 shipped pair and, where its results
-are committed, on SmolLM2-135M-Instruct with its distilled draft (mentored decoding with an \
-earlier one, see its record). Numbers are tokens per target \
-call unless something else is said,
+are committed, on SmolLM2-135M-Instruct with its distilled draft. Numbers are tokens per \
+target call unless something else is said,
 with 95 % intervals over prompts; those of lossless decoders are exact expectations along texts \
 of the target. A claim holds if
 every mean that it speaks of says so by more than its interval, it does not if one says otherwise \

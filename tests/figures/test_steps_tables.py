@@ -111,13 +111,10 @@ def test_what_is_said_of_lists_is_their_records() -> None:
         ]
         for name in ("threshold race, matched", "naive, top k", "best for i.i.d. drafts")
     }
-    race, likeliest, best = said.values()
-    text = " ".join((PAGE.parent / "howto" / "matching.md").read_text(encoding="utf-8").split())
-    assert f"accept {race[0]} with four drafts on average at temperature 1, {race[1]} at" in text
-    assert (
-        f"and {race[2]} at .3, the list of likeliest tokens {likeliest[0]}, {likeliest[1]}" in text
-    )
-    assert f"four i.i.d. drafts {best[0]}, {best[1]} and {best[2]}" in text
+    text = (PAGE.parent / "howto" / "matching.md").read_text(encoding="utf-8")
+    for number, temperature in enumerate(LISTED):
+        row = " | ".join(values[number] for values in said.values())
+        assert f"| {temperature:g} | {row} |" in text
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/index.md"])
@@ -176,9 +173,16 @@ def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
     assert all(row["gain"] - 1 < one / 6 for row, one in zip(chains, room, strict=True))
     noise = [row for (_, plans), row in shipped.items() if plans == "tree on shared noise"]
     assert len(noise) == 3 and all(row["low"] < 1.0 < row["high"] for row in noise)
-    at_measured = [gain(row) for (costs, _), row in public.items() if costs == "measured"]
-    said = "at the measured costs chains win {} by context, with sequences {}, with trees {}, the"
-    assert said.format(*at_measured) in text
+    lost = [100 * (1 - row["gain"]) for (costs, _), row in public.items() if costs == "measured"]
+    assert f"a choice by context loses {min(lost):.0f} to {max(lost):.0f} %" in text
+    assert {row["one"] for (costs, _), row in public.items() if costs == "measured"} == {
+        "no drafts"
+    }
+    cheap = max(100 * (row["gain"] - 1) for (costs, _), row in public.items() if "0.05" in costs)
+    assert f"it wins {cheap:.1f} % at most with a draft call of .05" in text
+    assert f"shared noise win {gain(public[dear, 'tree on shared noise'])}" in text
+    chains = [row for (costs, plans), row in public.items() if costs == dear and plans == chain]
+    assert all(row["low"] < 1.0 < row["high"] for row in chains)
     (table,) = captures("choice")["SmolLM2-135M-Instruct"]["tables"]
     assert f"On SmolLM2, {table['texts']} texts only" in text
 
