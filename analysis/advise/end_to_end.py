@@ -28,6 +28,7 @@ from ..models.source import PairSource, load_source
 from ..provenance import environment, loads, model_identity, revision
 from .advice import Advice, AdviceSettings, Row, advise
 from .clocked import DeadlinePassed, seconds_left, stoppable, was_stopped
+from .costs import STEPS
 from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
 from .losses import DraftLosses, measure_losses
 from .screen import screen, so_far, trial_table
@@ -74,6 +75,7 @@ def run_advise(
         most=prompt_tokens,
     )
     draft, target = pair_models(pair, processing)
+    tokens, cut = _with_room(tokens, (draft, target), asked)
     eos, before = end_of_text(pair), os.getloadavg()
     with stoppable():
         advice, passes, lost = _measured(pair, (draft, target), tokens, asked, eos, deadline)
@@ -95,7 +97,7 @@ def run_advise(
                 advice, draft, target, tokens, eos=eos, repeats=repeats, seed=asked.seed + 1
             )
         said = [trial_table(trials, {row.plan.text: row.plan.words for row in advice.rows})]
-    said += [f"note    {note}" for note in pair.notes]
+    said += [f"note    {note}" for note in (*pair.notes, *cut)]
     said += [
         f"note    {side} model: {model.fallback}"
         for side, model in zip(SIDES, (draft, target), strict=True)
@@ -129,6 +131,22 @@ def run_advise(
         write_json(out, record)
         said.append(f"record  {out}")
     return "\n".join(said)
+
+
+def _with_room(
+    prompts: list[list[int]], models: Sequence[CausalModel], asked: AdviceSettings
+) -> tuple[list[list[int]], list[str]]:
+    """Return the ends of prompts that leave room for a text and the steps timed after it, with a
+    note if some were cut.
+    """
+    limits = [model.max_length for model in models if model.max_length is not None]
+    depth = asked.limits.depth
+    longest = min(limits, default=1 << 30)
+    room = longest - asked.num_tokens - depth - (1 + 2 * STEPS) * (1 + depth)
+    if room < 1 or max(map(len, prompts)) <= room:
+        return prompts, []
+    note = f"prompts are cut to their last {room} tokens, of {longest} positions"
+    return [prompt[-room:] for prompt in prompts], [note]
 
 
 def _measured(

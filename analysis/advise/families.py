@@ -338,7 +338,7 @@ class StaticTrees(Family):
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield trees of a drafter that is right every other time."""
         for nodes, depth in ((2, 1), (8, 3), (24, 5), (limits.nodes, limits.depth)):
-            if nodes <= limits.nodes and depth <= limits.depth:
+            if 1 < nodes <= limits.nodes and depth <= limits.depth:
                 yield Gsd(
                     optimal_tree([0.5, 0.15, 0.08, 0.04], num_nodes=nodes, max_depth=depth).shape
                 )

@@ -131,7 +131,13 @@ def _headline(advice: Advice) -> Iterator[str]:
         yield f"  fastest: {best.plan.words}, {best.over_plain.words(unit=f' x {where}')}"
     else:
         lean = "SPECULATE, MAYBE" if best.over_plain.value > 1.0 else "DO NOT SPECULATE, PROBABLY"
-        yield f"{lean}: the interval of the fastest plan contains 1"
+        interval = best.over_plain.has_interval
+        why = (
+            "the interval of the fastest plan contains 1"
+            if interval
+            else "one prompt, or one round"
+        )
+        yield f"{lean}: {why}"
         yield f"  {best.plan.words}: {best.over_plain.words(unit=f' x {where}')}"
         yield "  more --seconds or more prompts may decide"
     yield (
@@ -272,7 +278,7 @@ def _costs(
 
 
 def _measured(advice: Advice) -> Iterator[str]:
-    ended = "" if advice.decided else "; the budget ended before the interval decided"
+    ended = "" if advice.decided else "; measuring ended before the interval decided"
     if advice.left_out:
         ended += f"; there was no time for {', '.join(advice.left_out)}"
     yield from paragraph(

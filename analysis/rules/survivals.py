@@ -61,7 +61,8 @@ class Survivals:
     def tokens(self, rule: int) -> Estimate:
         """Return tokens per call of a rule."""
         variance = self.covariance[rule, :, rule].sum()
-        return self._estimate(1.0 + self.mean[rule].sum(), variance)
+        found = self._estimate(1.0 + self.mean[rule].sum(), variance)
+        return found.clipped(1.0, 1.0 + len(self.mean[rule]))
 
     def lead(self, rule: int, other: int) -> Estimate:
         """Return how many tokens per call a rule has more than another."""
