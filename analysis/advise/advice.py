@@ -17,6 +17,7 @@ from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
+from ..models.from_logits import shared_positions
 from ..steps.texts import SampledText
 from .clocked import Clocked, DeadlinePassed, seconds_left
 from .costs import Clock, StepModel
@@ -202,8 +203,6 @@ class _Measurement:
         least = len(self.owners) + (min(LEAST_TEXTS, len(self.prompts)) if look == 1 else 1)
         started = time.monotonic()
         limit = started + _READING * (until - started)
-        models = self.draft, self.target
-        rooms = [model.max_length for model in models if model.max_length is not None]
         self._complete(limit)
         while (
             self.begun is None
@@ -232,7 +231,7 @@ class _Measurement:
                 self.eos,
                 self.rng,
                 tuple(self.first),
-                min(rooms, default=None),
+                shared_positions(self.draft, self.target),
             )
             self._take(reading, number, limit)
         if not self.owners:

@@ -19,6 +19,7 @@ from otm.sequence import Gsd, LikeliestTree
 
 from ..files import json_values, write_json
 from ..models.causal import CausalModel, pair_models
+from ..models.from_logits import shared_positions
 from ..models.latency import measure_passes
 from ..models.names import SIDES, model_places
 from ..models.pair import Pair, end_of_text
@@ -139,9 +140,7 @@ def _with_room(
     """Return the ends of prompts that leave room for a text and the steps timed after it, with a
     note if some were cut.
     """
-    limits = [model.max_length for model in models if model.max_length is not None]
-    depth = asked.limits.depth
-    longest = min(limits, default=1 << 30)
+    depth, longest = asked.limits.depth, shared_positions(*models)
     room = longest - asked.num_tokens - depth - (1 + 2 * STEPS) * (1 + depth)
     if room < 1 or max(map(len, prompts)) <= room:
         return prompts, []

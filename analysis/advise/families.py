@@ -28,6 +28,7 @@ from otm.sequence import (
 )
 from otm.trees import optimal_tree
 
+from ..models.from_logits import UNLIMITED
 from ..run.ranks import drafting_widths
 from ..steps.likeliest_trees import MatchLaw, match_law
 from ..steps.noise_trees import noise_given, noise_law, noise_scale
@@ -116,7 +117,7 @@ class Reading:
         eos: the token that ends a text.
         rng: of a law that is sampled.
         before: the first texts that were read before.
-        longest: what both models can read; None if there is no limit.
+        longest: positions that both models have.
     """
 
     text: SampledText
@@ -127,7 +128,7 @@ class Reading:
     eos: int | None
     rng: np.random.Generator
     before: tuple[SampledText, ...] = ()
-    longest: int | None = None
+    longest: int = UNLIMITED
 
 
 class Family(abc.ABC):

@@ -9,6 +9,7 @@ import numpy as np
 from otm._arrays import Floats, inverse_cdf
 
 from ..models.causal import CausalModel
+from ..models.from_logits import shared_positions
 from ..steps.texts import SampledText
 from .clocked import Clocked
 
@@ -31,13 +32,11 @@ def sample_text(
         eos: the token that ends a text.
         seed: of the samples.
     """
-    room = [
-        model.max_length - len(prompt) for model in (draft, target) if model.max_length is not None
-    ]
+    room = shared_positions(draft, target) - len(prompt)
     context, rows = tuple(prompt), list[Floats]()
     target.forget()
     uniforms = np.random.default_rng(seed).random(num_tokens)
-    for uniform in uniforms[: max(0, min(room, default=num_tokens))]:
+    for uniform in uniforms[: max(0, room)]:
         rows.append(target.next(context))
         context = (*context, int(inverse_cdf(rows[-1], uniform)))
         if context[-1] == eos:

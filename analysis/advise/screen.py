@@ -135,7 +135,7 @@ def _headline(advice: Advice) -> Iterator[str]:
         why = (
             "the interval of the fastest plan contains 1"
             if interval
-            else "one prompt, or one round"
+            else "no interval from one prompt or one round"
         )
         yield f"{lean}: {why}"
         yield f"  {best.plan.words}: {best.over_plain.words(unit=f' x {where}')}"

@@ -19,6 +19,7 @@ from otm._progress import counted
 from ..decode.plain import PLAIN, decode_text
 from ..decode.results import Task
 from ..models.causal import CausalModel
+from ..models.from_logits import shared_positions
 from .advice import Advice, Row
 from .clocked import Clocked, was_stopped
 from .costs import Clock
@@ -79,12 +80,8 @@ def run_trials(
     for turn, (number, prompt) in counted(texts, f"run: texts in {len(ways)} ways"):
         if was_stopped():
             break
-        limits = [
-            limit - len(prompt) - 1
-            for limit in (draft.max_length, target.max_length)
-            if limit is not None
-        ]
-        room = min([advice.asked.num_tokens, *limits]) - deepest
+        positions = shared_positions(draft, target) - len(prompt) - 1
+        room = min(advice.asked.num_tokens, positions) - deepest
         if room < 1:
             continue
         for index in np.roll(np.arange(len(ways)), turn + number).tolist():

@@ -133,7 +133,7 @@ def along_scores(
     *,
     decoder: RefinedScores,
     starts: int,
-    longest: int | None,
+    longest: int,
     eos: int | None,
     rng: np.random.Generator,
 ) -> Walk:
@@ -144,15 +144,13 @@ def along_scores(
         prompt: what is continued.
         decoder: K and L.
         starts: steps start before this position.
-        longest: what both models can read; None if there is no limit.
+        longest: positions that both models have.
         eos: the token that ends a text; None if none does.
         rng: draws drafts and verdicts.
     """
     randomness, context, length = Sampled(rng), tuple(prompt), decoder.length
     reached, gained = np.zeros((length + 1, starts)), np.zeros((length, starts))
-    end = len(prompt) + starts
-    if longest is not None:
-        end = min(end, longest - length + 1)
+    end = min(len(prompt) + starts, longest - length + 1)
     while len(context) < end:
         at = len(context) - len(prompt)
         tree = decoder.draft(draft, context, randomness)

@@ -61,12 +61,14 @@ class RefinedScoresByBins(RefinedScores):
 
 
 @functools.cache
+def _by_bins(decoder: RefinedScores) -> RefinedScoresByBins:
+    return RefinedScoresByBins(decoder.num_drafts, decoder.length, cells=decoder.cells)
+
+
 def by_kernel(decoder: Decoder) -> Decoder:
     """Return a decoder that steps by its kernel, where there is one that is faster.
 
     >>> by_kernel(RefinedScores(8, 4))
     RefinedScoresByBins(num_drafts=8, length=4, cells=64)
     """
-    if type(decoder) is RefinedScores:
-        return RefinedScoresByBins(decoder.num_drafts, decoder.length, cells=decoder.cells)
-    return decoder
+    return _by_bins(decoder) if type(decoder) is RefinedScores else decoder

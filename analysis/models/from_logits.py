@@ -20,6 +20,16 @@ Allowed = Callable[[tuple[int, ...]], Any]
 """What was written after the prompt → the numbers of the tokens that may follow."""
 
 
+UNLIMITED = 1 << 30
+"""Positions of models without a limit."""
+
+
+def shared_positions(*models: Any) -> int:
+    """Return how many positions all models have, `UNLIMITED` where none names a limit."""
+    limits = (model.max_length for model in models if model.max_length is not None)
+    return min(limits, default=UNLIMITED)
+
+
 class FromLogits(abc.ABC):
     """A language model whose distributions are processed logits.
 

@@ -30,6 +30,7 @@ from ..errors import AnalysisError
 from ..files import write_json
 from ..provenance import environment, loads, model_identity, require_quiet, revision
 from .causal import CausalModel, pair_models
+from .from_logits import shared_positions
 from .names import SIDES
 from .pair import Pair
 from .tree_check import longest_context
@@ -153,9 +154,8 @@ def measure_passes(
     Returns:
         CostSurface of medians.
     """
-    limits = [model.max_length for model in (draft, target) if model.max_length is not None]
     sizes = [count for count in nodes if count < target.num_tokens]
-    room = min(limits, default=1 << 30) - (1 + max(sizes)).bit_length()
+    room = shared_positions(draft, target) - (1 + max(sizes)).bit_length()
     lengths = sorted({max(1, min(context, room)) for context in contexts})
     cells: dict[tuple[Any, ...], _Cell] = {}
     for context in lengths:

@@ -26,7 +26,7 @@ from ..advise.sampled_texts import sample_text
 from ..advise.walk import Walk, along_all_lengths, along_block, along_scores
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
-from ..models.from_logits import Limited
+from ..models.from_logits import Limited, shared_positions
 from ..models.processing import Setting
 from ..models.translated import SharedTokens
 from ..steps.likeliest_trees import match_law
@@ -212,7 +212,6 @@ class Reader:
         seed = [sizes.seed, 1 + number]
         contexts = [text.context(place) for place in range(len(text.tokens))]
         draft, target = self.after(begin)
-        rooms = [one.max_length for one in (draft, target) if one.max_length is not None]
         logits = draft.logits(contexts).double().cpu().numpy()
         # of two passes over one context the rows differ by rounding
         text = dataclasses.replace(text, draft=np.asarray(self.setting.draft(logits)))
@@ -240,7 +239,7 @@ class Reader:
                 text.prefix,
                 decoder=RefinedScores(sizes.sequences, length),
                 starts=-(-starts // 2),  # its steps cost more than all other rules together
-                longest=min(rooms, default=None),
+                longest=shared_positions(draft, target),
                 eos=eos,
                 rng=np.random.default_rng([*seed, 2]),
             )

@@ -185,6 +185,11 @@ def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
     assert all(row["low"] < 1.0 < row["high"] for row in chains)
     (table,) = captures("choice")["SmolLM2-135M-Instruct"]["tables"]
     assert f"On SmolLM2, {table['texts']} texts only" in text
+    model = json.loads((DATA / "advice-smollm2.json").read_text(encoding="utf-8"))["step_model"]
+    of_one, of_two = model["target"][1][:2]
+    share = f"{sum(model['draft']) / of_one:.2f}".lstrip("0")
+    assert f"a draft call takes {share} of a target call and a call that checks two" in text
+    assert f"tokens {of_two / of_one:.1f} times one of one" in text
 
 
 def test_the_page_on_audits_says_what_known_noise_saves() -> None:

@@ -195,6 +195,18 @@ def test_engines_are_told_what_passes_alone_say() -> None:
     assert not engine_chain((1.6, 2.0, 2.2), dear, timed=SLOW.over_plain).may_pay
 
 
+def told_of(plan: Plan) -> str:
+    """Return the screen on which a plan is advised."""
+    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
+    return screen(
+        advice("speculate", best, CHAIN, chain=CHAIN),
+        draft="small",
+        surroundings=SURROUNDINGS,
+        passes=PASSES,
+        lost=GONE,
+    )
+
+
 @pytest.mark.parametrize(
     ("family", "decoder", "named", "needed", "engine"),
     [
@@ -223,14 +235,7 @@ def test_a_tree_is_told_with_what_it_needs(
     scale = decoder.scale if isinstance(decoder, NoiseTree) else None
     assert of_family.named(decoder.size, decoder.depth, scale)[1:] == (named, decoder)
     plan = Plan(family, "text", named, decoder, (), Work(2.5, 9.0, 12))
-    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
-    text = screen(
-        advice("speculate", best, CHAIN, chain=CHAIN),
-        draft="small",
-        surroundings=SURROUNDINGS,
-        passes=PASSES,
-        lost=GONE,
-    )
+    text = told_of(plan)
     assert text.startswith(f"SPECULATE: {named}\n") and text.endswith(engine)
     assert f"\n  needs of the engine {needed}\n" in text
     assert any(line.startswith(f"{named}  ") for line in text.splitlines())
@@ -259,14 +264,7 @@ def test_what_no_engine_has_an_option_for_is_told_with_its_page(
         )
     ]
     (plan,) = (one for one in plans if one.decoder == decoder)
-    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
-    told = screen(
-        advice("speculate", best, CHAIN, chain=CHAIN),
-        draft="small",
-        surroundings=SURROUNDINGS,
-        passes=PASSES,
-        lost=GONE,
-    )
+    told = told_of(plan)
     assert told.endswith("docs/howto/kernels.md says what changes")
     assert f"\n  needs of the engine {needed}\n" in told
 
@@ -514,6 +512,7 @@ def test_the_answer_comes_in_time_whatever_is_known(monkeypatch: pytest.MonkeyPa
         assert ("there was no time for block verification" in words) == (until == 0)
         if until == 0:
             assert found.verdict == "undecided" and found.texts == 1
+            assert ": no interval from one prompt or one round" in words
     assert left_out[0] == len(FAMILIES) - 1 and left_out[-1] == 0
     assert sorted(left_out, reverse=True) == left_out
 
@@ -563,7 +562,7 @@ def test_what_a_first_text_had_no_time_for_is_taken_in_later(
             raise clocked.DeadlinePassed
         return law(self, reading)
 
-    (last,) = (type(one) for one in FAMILIES if one is FAMILIES[-1])
+    last = type(FAMILIES[-1])
     law = last.law
     monkeypatch.setattr(last, "law", late)
     asked = AdviceSettings(12, Limits(4, 3, 2), seconds=2.0, quick=0.2, confidence=0.9999)

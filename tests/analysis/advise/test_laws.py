@@ -28,6 +28,7 @@ from analysis.advise.walk import (
     along_tree,
     tree_gains,
 )
+from analysis.models.from_logits import UNLIMITED
 from analysis.steps.likeliest_trees import MatchLaw, match_law
 from analysis.steps.noise_trees import noise_given, noise_law
 from analysis.steps.texts import SampledText
@@ -308,7 +309,7 @@ def test_refined_scores_are_expected_to_accept_what_a_step_does() -> None:
     decoder, rng = RefinedScores(2, 2), np.random.default_rng(1)
     exact = expected_step(decoder, draft=draft, target=target, context=[0])
 
-    def walk(starts: int, longest: int | None = None, eos: int | None = None) -> Walk:
+    def walk(starts: int, longest: int = UNLIMITED, eos: int | None = None) -> Walk:
         how = {"decoder": decoder, "starts": starts, "longest": longest, "eos": eos, "rng": rng}
         return along_scores(draft, target, (0,), **how)  # type: ignore[arg-type]
 
