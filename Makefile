@@ -45,7 +45,7 @@ coverage: $(STAMPS)/test ## which lines the suite executes, in build/coverage; c
 	$(BIN)/python -m coverage report --data-file build/coverage.data --skip-covered --format total
 
 mutants: $(STAMPS)/test ## how many deliberate mistakes the suite notices; SAMPLE=1500, goes on where it was
-	$(BIN)/python -m tests.mutation --out build/mutants --sample $(SAMPLE) --workers $(WORKERS)
+	$(BIN)/python -m benchmarks.mutation --out build/mutants --sample $(SAMPLE) --workers $(WORKERS)
 
 torture: $(STAMPS)/test ## every public function on hostile input, for MINUTES=60
 	$(BIN)/python -m tests.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)

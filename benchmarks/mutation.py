@@ -1,11 +1,11 @@
-"""How many deliberate mistakes the suite notices: `python -m tests.mutation --out FOLDER`.
+"""How many deliberate mistakes the suite notices: `python -m benchmarks.mutation --out FOLDER`.
 
 A mutant is one small change in a function: an operator, a comparison, a number, a condition. Its
-tests are those that execute its line, the fastest first. All tests are collected once, and each
-mutant is a fork of that process in which functions have other code: it costs its tests, no more.
-Compiled kernels are interpreted. The same command goes on with what its folder lacks; the order is
-random, so that what a run cut short has tried is a sample as well. docs/mutants.md lists mutants
-that change no answer, and has the table.
+tests are those that execute its line: those of its room first, then the fastest. All tests are
+collected once, and each mutant is a fork of that process in which functions have other code: it
+costs its tests, no more. Compiled kernels are interpreted. The same command goes on with what its
+folder lacks; the order is random, so that what a run cut short has tried is a sample as well.
+docs/mutants.md lists mutants that change no answer, and has the table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ import scipy
 from otm.tabular import with_section
 
 ROOMS = ["overlap", "verifiers", "drafts", "table", "sequence", "trees", "engines", "tracing"]
-LEFT_OUT = ("analysis", "torture", "house", "figures", "benchmarks", "commands")
+LEFT_OUT = ("analysis", "house", "figures", "benchmarks", "commands")
+SEED = 0
 SLOWEST = 8  # CPU seconds of one test, beyond which it takes no part
 PATIENCE = 320  # seconds on the clock: a test may wait for a child, or for a busy machine
 MEMORY = 6 << 30  # bytes: a mutant may ask for any number of them
@@ -71,7 +72,8 @@ def mistake(node: ast.AST) -> ast.AST | None:
         other.test = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
     else:
         return None
-    return ast.fix_missing_locations(other)
+    found: ast.AST = ast.fix_missing_locations(other)
+    return found
 
 
 def executed(node: ast.AST, *, inside: bool = False) -> Iterator[ast.AST]:
@@ -225,7 +227,12 @@ class Runner:
         """Write the first test that notices a mutant, or none within the seconds it may take."""
         apply(file, node, self.functions)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        tests, spent, killer = sorted(self.tests[str(Path(file).resolve()), line]), 0.0, None
+        beside = f"tests/{Path(file).parts[1]}/"  # where a failure is likeliest
+        tests = sorted(
+            self.tests[str(Path(file).resolve()), line],
+            key=lambda test: (not test[1].startswith(beside), test),
+        )
+        spent, killer = 0.0, None
         for seconds, name in tests:
             spent += seconds
             if spent > self.given.seconds or self.fails(self.items[name]):
@@ -268,9 +275,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="folders or modules of otm")
-    parser.add_argument("--tests", nargs="+", help="folders of tests; all but the slow by default")
     parser.add_argument("--sample", type=int, default=1500)
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=15.0, help="of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="try those once more that lived")
@@ -283,7 +288,7 @@ def main() -> None:
     for file in files:
         importlib.import_module(".".join(file.with_suffix("").parts).removesuffix(".__init__"))
     every = [mutant for file in files for mutant in mutants_of(file)]
-    mutants = random.Random(given.seed).sample(every, min(given.sample, len(every)))
+    mutants = random.Random(SEED).sample(every, min(given.sample, len(every)))
     result = given.out / "mutants.jsonl"
     result.touch()
     lived = equivalent() if given.again else None
@@ -296,7 +301,7 @@ def main() -> None:
     tested = [str(p) for p in folders if p.name[:5] == "test_" or list(p.glob("test_*"))]
     options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
     options += ["-W", "ignore:Module already imported", "--import-mode=importlib"]
-    options += ["-m", "not long and not job", *(given.tests or tested)]
+    options += ["-m", "not long and not job", *tested]
     with contextlib.redirect_stdout(io.StringIO()):  # pytest's own report of each test
         pytest.main(options, plugins=[Runner(given, [m for m in mutants if m not in done])])
     found = table(latest(result).values())
