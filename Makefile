@@ -48,7 +48,7 @@ mutants: $(STAMPS)/test ## how many deliberate mistakes the suite notices; SAMPL
 	$(BIN)/python -m benchmarks.mutation --out build/mutants --sample $(SAMPLE) --workers $(WORKERS)
 
 torture: $(STAMPS)/test ## every public function on hostile input, for MINUTES=60
-	$(BIN)/python -m tests.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
+	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
 
 format: $(STAMPS)/lint ## rewrites the sources in the house's format
 	$(BIN)/ruff check --fix .

@@ -9,12 +9,12 @@ import re
 import numpy as np
 
 import otm
+from benchmarks.torture import page
+from benchmarks.torture.families import registered
+from benchmarks.torture.promises import one_trial, statements
+from benchmarks.torture.results import summary
 from tests.contracts import calls
 from tests.paths import ROOT
-from tests.torture import page
-from tests.torture.families import registered
-from tests.torture.promises import one_trial, statements
-from tests.torture.results import summary
 
 COMMITTED = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
 
@@ -25,7 +25,7 @@ def test_every_public_function_is_tried_or_excused() -> None:
         is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
         if callable(thing) and not is_error:
             assert name in spoken, (
-                f"{name} promises nothing: enter it in a module of tests/torture/families"
+                f"{name} promises nothing: enter it in a module of benchmarks/torture/families"
             )
     assert spoken <= set(public), f"there is no {spoken - set(public)}"
     assert len(statements()) > 100
@@ -49,7 +49,7 @@ def test_the_page_has_every_promise() -> None:
     """All but the two columns of what was observed."""
     promised = page.page(summary([]))
     assert _without_observations(COMMITTED) == _without_observations(promised), (
-        "run `python -m tests.torture page --out FOLDER`"
+        "run `python -m benchmarks.torture page --out FOLDER`"
     )
 
 

@@ -205,7 +205,7 @@ def test_tests_mirror_the_tree() -> None:
     homes = {name: ROOT / name for name in ("analysis", "benchmarks", "figures")}
     for path in sorted(tests.rglob("test_*.py")):
         room, *inside = path.relative_to(tests).parent.parts or ("",)
-        if room in ("contracts", "house", "torture"):
+        if room in ("contracts", "house"):
             continue
         folder = homes.get(room, ROOT / "otm" / room).joinpath(*inside)
         assert folder.is_dir(), f"{path.relative_to(ROOT)}: there is no {folder.relative_to(ROOT)}"

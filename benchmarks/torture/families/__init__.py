@@ -1,0 +1,3 @@
+"""Families of trials; every module here is imported by `benchmarks.torture.frame.families`, so a
+new one needs no entry.
+"""

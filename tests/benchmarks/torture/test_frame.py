@@ -1,0 +1,190 @@
+"""The harness itself: a trial is found again, a failure is shrunk, told and counted, a killed run
+loses nothing. And every family for its share of a minute, with a seed of its own for every revision
+of the sources; what needs files and processes in `make test-long` only.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.torture import frame, results
+from benchmarks.torture.frame import Course, Family, Trial
+
+
+def _of(random: np.random.Generator) -> Iterator[Trial]:
+    while True:
+        drawn = random.random()
+        if drawn < 0.1:
+            raise RuntimeError("broken")
+        yield Trial("f", 1, drawn)
+
+
+COURSE = Family("of", _of, "inputs", 10.0)
+
+
+def test_a_trial_is_found_again_without_those_before_it() -> None:
+    whole = Course(COURSE, 3)
+    trials = [whole.trial(index) for index in range(50)]
+    failed = [trial.inputs == 0 for trial in trials]
+    assert any(failed)
+    assert not all(failed)
+    for index in (49, 7, 20):
+        assert Course(COURSE, 3).trial(index).ratio == trials[index].ratio
+    assert Course(COURSE, 4).trial(0) != trials[0]
+
+
+def test_an_exception_is_a_failure_with_its_traceback_and_the_next_trial_follows() -> None:
+    course = Course(COURSE, 3)
+    trials = [course.trial(index) for index in range(50)]
+    broken = next(trial for trial in trials if trial.inputs == 0)
+    assert broken.failed
+    assert "RuntimeError: broken" in broken.detail
+    assert sum(trial.inputs for trial in trials) > 30
+
+
+def test_what_is_no_number_is_a_failure() -> None:
+    assert Trial("f", 1, math.nan).failed
+    assert Trial("f", 1, math.inf).failed
+    assert Trial("f", 1, 1.0000001).failed
+    assert not Trial("f", 1, 1.0).failed
+
+
+def test_shrinking_takes_the_simplest_that_still_fails() -> None:
+    def simpler(number: int) -> list[int]:
+        return [number // 2, number - 1] if number else []
+
+    def fails(number: int) -> bool:
+        if number == 40:
+            raise RuntimeError
+        return number >= 37
+
+    # 40 raises, and that is no failure of the same kind
+    assert frame.shrink(1000, simpler=simpler, fails=fails) == 41
+
+
+def test_a_failure_becomes_a_test(tmp_path: Path) -> None:
+    writer = results.Writer(tmp_path, seed=5, worker="0")
+    writer.record("of", 0, Trial("f", 3, 0.5), 0.1)
+    writer.record("of", 1, Trial("otm.f", 3, 2.0, "x = 1\nassert x == 2", "1 for 2"), 0.1)
+    writer.record("of", 2, Trial("(family of)", 0, math.inf, detail="Traceback …"), 0.1)
+    writer.close()
+    first, second = sorted((tmp_path / "found").iterdir())
+    assert "--replay of:5:2" in first.read_text()
+    namespace: dict[str, object] = {}
+    exec(second.read_text(), namespace)
+    (test,) = (thing for name, thing in namespace.items() if name.startswith("test_"))
+    assert callable(test)
+    try:
+        test()
+    except AssertionError:
+        pass
+    else:
+        raise AssertionError("the written test passes")
+    total = results.summary([tmp_path])
+    assert (
+        total.functions["otm.f"].failures,
+        total.functions["f"].inputs,
+        len(total.failures),
+    ) == (1, 3, 2)
+    assert "| `otm.f` | 3 | 2 | 1 |" in results.table(total)
+
+
+def test_a_torn_line_is_left_out_and_runs_add_up(tmp_path: Path) -> None:
+    for seed in (5, 6):
+        writer = results.Writer(tmp_path, seed=seed, worker=str(seed))
+        for index in range(4):
+            writer.record("of", index, Trial("f", 10, 0.25), 0.1)
+        writer.close()
+    path = sorted(tmp_path.glob("trials-*"))[0]
+    path.write_text(path.read_text() + '["of", "f", 10')
+    assert results.summary([tmp_path]).functions["f"].inputs == 80
+    assert results.next_indices(tmp_path, 6) == {"of": 4}
+    assert results.next_indices(tmp_path, 7) == {}
+
+
+@pytest.mark.long
+def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
+    """A killed supervisor leaves no worker running, and what was written before counts."""
+    command = [sys.executable, "-m", "benchmarks.torture", "--workers", "1", "--only", "trees"]
+    command += ["--seed", "1", "--out", str(tmp_path)]
+    running = subprocess.Popen([*command, "--minutes", "5"], stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while results.next_indices(tmp_path, 1).get("trees", 0) <= 20 and time.monotonic() < until:
+        time.sleep(0.1)
+    children = [
+        Path("/proc") / child
+        for task in Path(f"/proc/{running.pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    assert children
+    running.kill()
+    running.wait()
+    while any(child.exists() for child in children) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(child.exists() for child in children), "the worker goes on"
+    before = results.next_indices(tmp_path, 1)["trees"]
+    assert before > 20
+    done = subprocess.run(
+        [*command, "--minutes", "0.05"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = list(results.recorded([tmp_path]))
+    assert len({one.index for one in found}) == len(found) > before
+    assert {one.source["seed"] for one in found} == {1}
+
+
+def test_a_revision_has_one_seed_and_another_revision_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("otm", "analysis", "figures", "benchmarks", "tests"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "otm" / "a.py").write_text("x = 1\n")
+    monkeypatch.setattr(frame, "ROOT", tmp_path)
+    first = frame.revision_seed()
+    assert frame.revision_seed() == first
+    (tmp_path / "otm" / "a.py").write_text("x = 2\n")
+    assert frame.revision_seed() != first
+
+
+SECONDS = {"inputs": 35.0, "others": 25.0}
+"""Of the numeric families together, and of those that need files and processes."""
+
+MOST = {"inputs": 30, "commands": 24}
+"""Trials of a family at most, so that a faster machine tries the same ones."""
+
+
+def _kind(family: frame.Family) -> str:
+    return "inputs" if family.counts == "inputs" else "others"
+
+
+FAMILIES = {
+    kind: [family for family in frame.families().values() if _kind(family) == kind]
+    for kind in SECONDS
+}
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, id=family.name, marks=[pytest.mark.long] if kind == "others" else [])
+        for kind, families in FAMILIES.items()
+        for family in families
+    ],
+)
+def test_nothing_fails(family: frame.Family) -> None:
+    share = SECONDS[_kind(family)] / len(FAMILIES[_kind(family)])
+    seed, most = frame.revision_seed(), MOST.get(family.counts, math.inf)
+    failures = [
+        frame.told(family.name, seed, index, trial)
+        for index, trial in frame.spend(family.name, seconds=share, seed=seed, most=most)
+        if trial.failed
+    ]
+    assert not failures, "\n\n".join(failures[:5])
