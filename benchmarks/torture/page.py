@@ -160,7 +160,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.DraftTree": "holds a drafted tree",
     "otm.sequence.Enumerated": "a source of randomness",
     "otm.sequence.ExpectedStep": "a result",
-    "otm.sequence.Fly": "held against the enumeration of its steps (tests/sequence/test_fly.py)",
+    "otm.sequence.Fly": "held against the enumeration of its steps (tests/sequence/test_greedy_chain.py)",
     "otm.sequence.Generation": "a result",
     "otm.sequence.GreedyChain": "abstract",
     "otm.sequence.MatchingDecoder": "abstract",
@@ -189,7 +189,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.Randomness": "a source of randomness",
     "otm.sequence.RankedDecoder": "a result",
     "otm.sequence.RegretBudget": (
-        "held against the enumeration of its steps (tests/sequence/test_regret_budget.py)"
+        "held against the enumeration of its steps (tests/sequence/test_greedy_chain.py)"
     ),
     "otm.sequence.Sampled": "a source of randomness",
     "otm.sequence.StaticDecoder": "abstract",
@@ -206,7 +206,7 @@ NOT_TRIED: dict[str, str] = {
     ),
     "otm.sequence.loose_step": "held against enumeration (tests/sequence/test_greedy_chain.py)",
     "otm.sequence.matched_tokens": (
-        "held against `otm.sequence.expected_step` (tests/sequence/test_likeliest_tree.py)"
+        "held against `otm.sequence.expected_step` (tests/sequence/test_matching.py)"
     ),
     "otm.sequence.noise_tokens": (
         "held against steps on the same noises (tests/sequence/test_noise_tree.py)"

@@ -24,7 +24,6 @@ after the other, with one draft call each.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import heapq
 import itertools
@@ -47,16 +46,16 @@ from otm.verifiers.naive import Naive
 from otm.verifiers.recursive_rejection import RecursiveRejection
 
 
-@dataclasses.dataclass(frozen=True)
 class PredictableTree(Decoder):
-    """A decoder that samples distinct children and decides on the past where to draft next."""
+    """A decoder that samples distinct children and decides on the past where to draft next.
+
+    Attributes:
+        verifier: judges the children of a vertex; None for traversal from the leaves.
+    """
 
     lossless = True  # docs/theory.md, "Trees that depend on the context"
 
-    @property
-    @abc.abstractmethod
-    def verifier(self) -> Verifier | None:
-        """What judges the children of a vertex; None for traversal from the leaves."""
+    verifier: Verifier | None
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         """Judge siblings in the order in which they were drawn."""
