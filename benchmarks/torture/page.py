@@ -82,8 +82,10 @@ NOT_TRIED: dict[str, str] = {
         "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)"
     ),
     "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generations.py)",
-    "otm.audit.step": "held against exact laws of steps (tests/audit/test_steps.py)",
-    "otm.audit.tree_kernel": "held against exact laws of paths (tests/audit/test_trees.py)",
+    "otm.audit.step": "held against exact laws of steps (tests/audit/test_end_to_end.py)",
+    "otm.audit.tree_kernel": (
+        "held against exact laws of paths (tests/benchmarks/corpus/test_wholes.py)"
+    ),
     "otm.audit.server_log": (
         "its error rates are tested by simulation (tests/audit/test_log_audit.py)"
     ),
@@ -95,7 +97,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.sampled": (
         "its error rates are tested by simulation (tests/audit/test_sampled_audit.py)"
     ),
-    "otm.audit.sequence": "held against exact laws of blocks (tests/audit/test_sequence_audit.py)",
+    "otm.audit.sequence": "held against exact laws of blocks (tests/audit/test_blocks.py)",
     "otm.audit.shrink": "a search",
     "otm.audit.shrink_sequence": "a search",
     "otm.continuous.Density": "abstract",
