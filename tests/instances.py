@@ -7,7 +7,6 @@ verifier does it need a line in the table here.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,16 +62,36 @@ def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
     return [pytest.param(law, id=label(law)) for law in laws(counts)]
 
 
-def supported_pairs(counts: Sequence[int] = (1, 3)) -> list[Any]:
-    """Parameters (verifier, law) for every supported pair, with two drafts where none of the counts
-    will do; the walks of families have two.
+def supported(counts: Sequence[int] = (1, 3)) -> list[tuple[otm.Verifier, list[otm.Law]]]:
+    """Every verifier with the laws it supports, with two drafts where none of the counts will do;
+    the walks of families have two.
     """
     return [
-        pytest.param(verifier, law, id=f"{label(verifier)}-{label(law)}")
-        for verifier, make in itertools.product(verifiers(), otm.drafts.LAWS)
-        for taken in [[law for law in map(make.of_size, counts) if verifier.supports(law)]]
-        for law in taken or [law for law in [make.of_size(2)] if verifier.supports(law)]
+        (verifier, [law for law in taken if verifier.supports(law)])
+        for verifier in verifiers()
+        for taken in [
+            [
+                law
+                for make in otm.drafts.LAWS
+                for sizes in [[k for k in counts if verifier.supports(make.of_size(k))]]
+                for law in map(make.of_size, sizes or (2,))
+            ]
+        ]
     ]
+
+
+def supported_pairs(counts: Sequence[int] = (1, 3)) -> list[Any]:
+    """Parameters (verifier, law) for every supported pair."""
+    return [
+        pytest.param(verifier, law, id=f"{label(verifier)}-{label(law)}")
+        for verifier, laws in supported(counts)
+        for law in laws
+    ]
+
+
+def by_verifier(counts: Sequence[int] = (1, 3)) -> list[Any]:
+    """Parameters (verifier, laws): a case each, which says in its messages which law failed."""
+    return [pytest.param(*one, id=label(one[0])) for one in supported(counts)]
 
 
 def fits(law: otm.Law, num_tokens: int) -> bool:

@@ -49,8 +49,8 @@ class Work:
 
     Args:
         command: the row of the table.
-        arguments: of `python -m analysis`, given a folder with inputs and the folder for the
-            output.
+        arguments: of `python -m analysis`, where {given} is a folder with inputs, {pair} names the
+            tiny models and {out} is the folder for the output.
         result: what the output says, compared between runs; of an unfinished output the part that
             is there.
         weight: how often it is tried.
@@ -58,175 +58,45 @@ class Work:
     """
 
     command: str
-    arguments: Callable[[Path, Path], list[str]]
+    arguments: str
     result: Callable[[Path], dict[str, Any]]
-    weight: float
+    weight: float = 1.0
     forked: bool = False
+
+    def words(self, out: Path) -> list[str]:
+        """Return the words of the command; models and a run are made for those who read them."""
+        given = inputs()
+        if "{pair}" in self.arguments and not (given / "models").exists():
+            shutil.copytree(readers.tiny_models(), given / "models")
+        if "{given}/run" in self.arguments and not (given / "run").exists():
+            run = readers.template("analysis.report.reading.open_run") / "run"
+            shutil.copytree(run, given / "run")
+        if self.command == "otm score":  # writes a file into a folder that is there
+            out.mkdir(exist_ok=True)
+        pair = f"--draft {given}/models/draft --target {given}/models/target --device cpu"
+        return self.arguments.format(given=given, pair=pair, out=out).split()
 
 
 @functools.cache
 def inputs() -> Path:
-    """Return a folder with what the commands read: a trace, prompts, tiny models, a
-    recipe, a text.
+    """Return a folder with what the commands read: a trace, prompts, responses, a recipe,
+    a text.
     """
     folder = Path(tempfile.mkdtemp(prefix="torture-inputs-", dir=scratch()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_small_trace(folder / "trace.safetensors", positions=48)
-    (folder / "prompts.txt").write_text("\n".join(readers.TEXTS) + "\n", encoding="utf-8")
-    size = {
-        "width": 16,
-        "layers": 1,
-        "heads": 2,
-        "feed_forward": 32,
-        "steps": 30,
-        "learning_rate": 0.01,
+    size = readers.SIZE | {"steps": 30}
+    recipe = readers.RECIPE | {"draft": size, "target": size, "precision": "float32"}
+    responses = [{"prompt": [1, 2, 3], "tokens": [4 + number, 5]} for number in range(6)]
+    texts = {
+        "prompts.txt": "\n".join(readers.TEXTS),
+        "responses.jsonl": "\n".join(map(json.dumps, responses)),
+        "recipe.json": json.dumps(recipe),
+        "text.txt": "\n\n".join(f"Paragraph {i}: return value {i % 7}." for i in range(300)),
     }
-    recipe = {
-        "vocabulary": 300,
-        "context": 16,
-        "batch": 2,
-        "draft": size,
-        "target": size,
-        "precision": "float32",
-    }
-    (folder / "recipe.json").write_text(json.dumps(recipe))
-    (folder / "text.txt").write_text(
-        "\n\n".join(f"Paragraph {i}: return the {i % 7}th value of the list." for i in range(300))
-    )
+    for name, text in texts.items():
+        (folder / name).write_text(text + "\n", encoding="utf-8")
     return folder
-
-
-def _pair(given: Path) -> list[str]:
-    if not (given / "models").exists():
-        shutil.copytree(readers.tiny_models(), given / "models")
-    return [
-        "--draft",
-        str(given / "models/draft"),
-        "--target",
-        str(given / "models/target"),
-        "--device",
-        "cpu",
-    ]
-
-
-def _trace(workers: int) -> Callable[[Path, Path], list[str]]:
-    def arguments(given: Path, out: Path) -> list[str]:
-        trace = str(given / "trace.safetensors")
-        return [
-            "measure",
-            "--from-trace",
-            trace,
-            "--out",
-            str(out),
-            "--k",
-            "1,2",
-            "--shard-size",
-            "6",
-            "--workers",
-            str(workers),
-        ]
-
-    return arguments
-
-
-def _models(given: Path, out: Path) -> list[str]:
-    sizes = [
-        "--shard-size",
-        "1",
-        "--max-tokens",
-        "12",
-        "--save-logits",
-        "8",
-        "--k",
-        "1,2",
-        "--workers",
-        "2",
-        "--threads",
-        "1",
-    ]
-    return [
-        "measure",
-        *_pair(given),
-        "--prompts",
-        str(given / "prompts.txt"),
-        "--out",
-        str(out),
-        *sizes,
-    ]
-
-
-def _decode(given: Path, out: Path) -> list[str]:
-    which = [
-        "--decoder",
-        "SpeculativeSampling(2)",
-        "--decoder",
-        "Gsd(batch(2))",
-        "--num-tokens",
-        "12",
-        "--seeds",
-        "0,1",
-    ]
-    return [
-        "decode",
-        *_pair(given),
-        "--prompts",
-        str(given / "prompts.txt"),
-        "--out",
-        str(out / "results.jsonl"),
-        *which,
-    ]
-
-
-def _train(given: Path, out: Path) -> list[str]:
-    paths = [
-        "--out",
-        str(out / "pair"),
-        "--work",
-        str(out / "work"),
-        "--text",
-        str(given / "text.txt"),
-    ]
-    return [
-        "train",
-        *paths,
-        "--recipe",
-        str(given / "recipe.json"),
-        "--device",
-        "cpu",
-        "--threads",
-        "1",
-    ]
-
-
-def _steps(given: Path, out: Path) -> list[str]:
-    sizes = ["--contexts", "6", "--context-tokens", "4", "--sequences", "2,2", "--sequences", "2,3"]
-    text = ["--text", str(given / "text.txt")]
-    return ["steps", *_pair(given), *text, *sizes, "--out", str(out / "steps.json")]
-
-
-def _score(given: Path, out: Path) -> list[str]:
-    lines = [json.dumps({"prompt": [1, 2, 3], "tokens": [4 + number, 5]}) for number in range(6)]
-    (given / "responses.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    out.mkdir(exist_ok=True)
-    texts = ["--texts", str(given / "responses.jsonl")]
-    return ["score", *_pair(given), *texts, "--out", str(out / "forced.jsonl")]
-
-
-def _report(given: Path, out: Path) -> list[str]:
-    if not (given / "run").exists():
-        shutil.copytree(readers.template("analysis.report.reading.open_run") / "run", given / "run")
-    return ["report", str(given / "run"), "--out", str(out)]
-
-
-def _experiment(given: Path, out: Path) -> list[str]:
-    places = ["--work", str(out / "work"), "--out", str(out)]
-    return ["experiment", "lossy_rules", "--num-prompts", "1", *places]
-
-
-def _advise(given: Path, out: Path) -> list[str]:
-    few = ["--seconds", "2", "--num-tokens", "4", "--max-nodes", "2", "--max-depth", "2"]
-    prompts = ["--prompts", str(given / "prompts.txt")]
-    return ["advise", *_pair(given), *prompts, *few, "--out", str(out / "advice.json")]
 
 
 def _json_result(name: str, *keys: str) -> Callable[[Path], dict[str, Any]]:
@@ -284,20 +154,60 @@ def _train_result(out: Path) -> dict[str, Any]:
     return {name: (out / "pair" / name).read_bytes() for name in files}
 
 
+_TRACE = "measure --from-trace {given}/trace.safetensors --out {out} --k 1,2 --shard-size 6"
+_PROMPTS = "{pair} --prompts {given}/prompts.txt"
+
 WORK: dict[str, Work] = {
-    "forked": Work("otm measure --from-trace", _trace(2), _run_result, 1, forked=True),
-    "forked alone": Work("otm measure --from-trace", _trace(1), _run_result, 0.5, forked=True),
-    "trace": Work("otm measure --from-trace", _trace(2), _run_result, 0.5),
-    "models": Work("otm measure", _models, _run_result, 1),
-    "decode": Work("otm decode", _decode, _decode_result, 1),
-    "train": Work("otm train", _train, _train_result, 1),
-    "steps": Work("otm steps", _steps, _json_result("steps.json", "seed"), 1),
-    "score": Work("otm score", _score, _files_result("forced.jsonl"), 1),
-    "report": Work("otm report", _report, _files_result("report.html", "report.md"), 1),
-    "experiment": Work(
-        "otm experiment", _experiment, _json_result("lossy_rules.json", "one_draft", "chains"), 1
+    "forked": Work(
+        "otm measure --from-trace", _TRACE + " --workers 2", _run_result, 1, forked=True
     ),
-    "advise": Work("otm advise", _advise, _json_result("advice.json", "format", "version"), 1),
+    "forked alone": Work(
+        "otm measure --from-trace", _TRACE + " --workers 1", _run_result, 0.5, forked=True
+    ),
+    "trace": Work("otm measure --from-trace", _TRACE + " --workers 2", _run_result, 0.5),
+    "models": Work(
+        "otm measure",
+        f"measure {_PROMPTS} --out {{out}} --shard-size 1 --max-tokens 12 --save-logits 8 "
+        "--k 1,2 --workers 2 --threads 1",
+        _run_result,
+    ),
+    "decode": Work(
+        "otm decode",
+        f"decode {_PROMPTS} --out {{out}}/results.jsonl --decoder SpeculativeSampling(2) "
+        "--decoder Gsd(batch(2)) --num-tokens 12 --seeds 0,1",
+        _decode_result,
+    ),
+    "train": Work(
+        "otm train",
+        "train --out {out}/pair --work {out}/work --text {given}/text.txt "
+        "--recipe {given}/recipe.json --device cpu --threads 1",
+        _train_result,
+    ),
+    "steps": Work(
+        "otm steps",
+        "steps {pair} --text {given}/text.txt --contexts 6 --context-tokens 4 --sequences 2,2 "
+        "--sequences 2,3 --out {out}/steps.json",
+        _json_result("steps.json", "seed"),
+    ),
+    "score": Work(
+        "otm score",
+        "score {pair} --texts {given}/responses.jsonl --out {out}/forced.jsonl",
+        _files_result("forced.jsonl"),
+    ),
+    "report": Work(
+        "otm report", "report {given}/run --out {out}", _files_result("report.html", "report.md")
+    ),
+    "experiment": Work(
+        "otm experiment",
+        "experiment lossy_rules --num-prompts 1 --work {out}/work --out {out}",
+        _json_result("lossy_rules.json", "one_draft", "chains"),
+    ),
+    "advise": Work(
+        "otm advise",
+        f"advise {_PROMPTS} --seconds 2 --num-tokens 4 --max-nodes 2 --max-depth 2 "
+        "--out {out}/advice.json",
+        _json_result("advice.json", "format", "version"),
+    ),
 }
 
 
@@ -429,7 +339,7 @@ def _zygote() -> Apart:
 def started(name: str, out: Path, *arguments: str) -> Running:
     """Start a command, forked where it imports no torch."""
     kind = Forked if WORK[name].forked else Running
-    return kind([*WORK[name].arguments(inputs(), out), *arguments])
+    return kind([*WORK[name].words(out), *arguments])
 
 
 def _name(process: int) -> str:
@@ -561,7 +471,7 @@ def without_room(name: str, out: Path, random: Random) -> str:
     with small_disk(out.parent / "disk", size) as disk:
         if disk is None:
             limit = functools.partial(_limit_files, size)
-            quiet(Running(WORK[name].arguments(inputs(), out), preexec_fn=limit).wait(), 0, 2)
+            quiet(Running(WORK[name].words(out), preexec_fn=limit).wait(), 0, 2)
             part_of(name, out, whole=False)
             go_on(name, out)
             return f"no file above {size} bytes"
@@ -598,10 +508,10 @@ def small_disk(place: Path, size: int) -> Iterator[Path | None]:
 def two_at_once(name: str, out: Path, random: Random) -> str:
     """Start the command twice, a moment apart: one may be told that the other is at work."""
     apart = float(random.uniform(0, 0.5 * reference(name).seconds))
-    both = [Running(WORK[name].arguments(inputs(), out))]  # a fork's end is asked for one at a time
+    both = [Running(WORK[name].words(out))]  # a fork's end is asked for one at a time
     try:
         time.sleep(apart)
-        both.append(Running(WORK[name].arguments(inputs(), out)))
+        both.append(Running(WORK[name].words(out)))
         ended = [running.wait() for running in both]
     finally:
         for running in both:
@@ -674,23 +584,11 @@ class Cluster:
         self.address = f"tcp://127.0.0.1:{port}"
         self._started: list[subprocess.Popen[bytes]] = []
         self._place = tempfile.mkdtemp(prefix="torture-dask-")
-        self._start(
-            "distributed.cli.dask_scheduler",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--no-dashboard",
-        )
+        words = f"--host 127.0.0.1 --port {port} --no-dashboard"
+        self._start("distributed.cli.dask_scheduler", *words.split())
         for _ in range(2):
-            self._start(
-                "distributed.cli.dask_worker",
-                self.address,
-                "--nthreads",
-                "1",
-                "--no-nanny",
-                "--no-dashboard",
-            )
+            words = f"{self.address} --nthreads 1 --no-nanny --no-dashboard"
+            self._start("distributed.cli.dask_worker", *words.split())
         until = time.monotonic() + PATIENCE
         while True:
             with contextlib.suppress(OSError):

@@ -28,12 +28,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 import otm
 from analysis.commands.options import integers  # noqa: F401 (imported here, so that no trial waits for it)
 from analysis.decode.decoder_text import decoder_from_text
 from analysis.decode.results import ResultsFile, Task, TextRecord, open_results, prompt_name
 from analysis.errors import AnalysisError
+from analysis.models.pair import load_pair
 from analysis.models.prompts import Digest, open_prompts, prompts
 from analysis.models.source import PairSource
 from analysis.report.aggregate import aggregate
@@ -44,6 +46,8 @@ from analysis.run.runs import measure_prompts, measure_trace_file
 from analysis.run.settings import Settings
 from analysis.run.shards import read_shard, shard_path
 from analysis.trace.traces import open_trace, write_manifest
+from analysis.train import corpus as texts, resumable, training
+from analysis.train.pair_training import recipe_from_json
 from benchmarks.torture import damage
 from benchmarks.torture.damage import Damage
 from benchmarks.torture.isolation import scratch
@@ -444,12 +448,12 @@ def _read_log(folder: Path) -> Any:
 # --- trees and positions
 
 
-def _text(folder: Path, name: str) -> str:
-    return (folder / name).read_bytes().decode("utf-8", "surrogateescape")
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
 def _read_tree(folder: Path) -> Any:
-    record = tree_from_json(_text(folder, "tree.json"))
+    record = tree_from_json(_text(folder / "tree.json"))
     return (
         None if record.acceptance is None else record.acceptance.tolist(),
         None if record.shape is None else record.shape.parents.tolist(),
@@ -463,17 +467,14 @@ def _is_tree(found: Any) -> bool:
     )
 
 
-def _read_positions(name: str, read: Callable[[str], Any]) -> Callable[[Path], Any]:
-    def reading(folder: Path) -> Any:
-        found = read(_text(folder, name))
-        return [one.survival.tolist() for one in (found if isinstance(found, tuple) else (found,))]
-
-    return reading
+def _chains(path: Path) -> Any:
+    """Return the survivals of every part of a record."""
+    parts = [part.survivors for part in parse_acceptance(_text(path)).parts]
+    return [PositionAcceptance(one).survival.tolist() for one in parts if one is not None]
 
 
-def _chains(text: str) -> tuple[PositionAcceptance, ...]:
-    parts = [part.survivors for part in parse_acceptance(text).parts]
-    return tuple(PositionAcceptance(survivors) for survivors in parts if survivors is not None)
+def _chain(path: Path) -> Any:
+    return [parse_acceptance(_text(path)).survival.survival.tolist()]
 
 
 def _are_survivals(found: Any) -> bool:
@@ -492,110 +493,75 @@ METRICS = 'vllm:spec_decode_num_drafts_total{engine="0"} 10.0\n' + "".join(
 # --- traces
 
 
-def _read_trace(name: str) -> Callable[[Path], Any]:
-    def reading(folder: Path) -> Any:
-        trace = open_trace(folder / name if name else folder)
-        batches = [
-            [
-                *(
-                    (s.tokens, s.probabilities, s.tail, s.cap)
-                    for s in (batch.pair.draft, batch.pair.target)
-                ),
-                batch.prompt,
-                batch.position,
-                batch.path,
-            ]
-            for batch in trace.batches(rows=8)
+def _read_trace(path: Path) -> Any:
+    trace = open_trace(path)
+    batches = [
+        [
+            *(
+                (s.tokens, s.probabilities, s.tail, s.cap)
+                for s in (batch.pair.draft, batch.pair.target)
+            ),
+            batch.prompt,
+            batch.position,
+            batch.path,
         ]
-        return trace.num_tokens, dict(trace.metadata), batches
+        for batch in trace.batches(rows=8)
+    ]
+    return trace.num_tokens, dict(trace.metadata), batches
 
-    return reading
+
+def _make_trace_folder(folder: Path, seed: int = 0) -> None:
+    names = [f"shard-0000{number}.safetensors" for number in range(2)]
+    for number, name in enumerate(names):
+        write_small_trace(folder / name, positions=10, seed=seed + number)
+    write_manifest(folder, names)
 
 
-def _make_trace_folder(seed: int) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        for number in range(2):
-            write_small_trace(
-                folder / f"shard-0000{number}.safetensors", positions=10, seed=seed + number
-            )
-        write_manifest(folder, ["shard-00000.safetensors", "shard-00001.safetensors"])
+def _as_prompt_logprobs(laws: list[list[float]]) -> Any:
+    entries = [
+        {str(t): {"logprob": x, "rank": t + 1, "decoded_token": "a"} for t, x in enumerate(law)}
+        for law in laws
+    ]
+    return {
+        "text": "",
+        "prompt_logprobs": [None, *entries],
+        "prompt_token_ids": [0, 1, 2, 3, 0],
+    }
 
-    return make
+
+def _as_chat(laws: list[list[float]]) -> Any:
+    def token(number: int, value: float) -> dict[str, Any]:
+        return {"token": f"token_id:{number}", "bytes": None, "logprob": value}
+
+    content = [
+        token(0, law[0]) | {"top_logprobs": [token(t, x) for t, x in enumerate(law)]}
+        for law in laws
+    ]
+    return {"logprobs": {"content": content}}
+
+
+def _as_completion(laws: list[list[float]]) -> Any:
+    logprobs = {
+        "tokens": ["token_id:0"] * 4,
+        "token_logprobs": [law[0] for law in laws],
+        "top_logprobs": [{f"token_id:{t}": x for t, x in enumerate(law)} for law in laws],
+    }
+    return {"logprobs": logprobs}
 
 
 def _make_lines(folder: Path) -> None:
     random = np.random.default_rng(0)
-    lines: dict[str, list[str]] = {"draft.jsonl": [], "target.jsonl": []}
-    for number in range(6):
-        for side in lines:
-            laws = [
-                np.log(np.sort(random.dirichlet(np.ones(9)))[::-1][:4]).tolist() for _ in range(4)
-            ]
-            match number % 3:
-                case 0:
-                    entries = [
-                        None,
-                        *(
-                            {
-                                str(t): {"logprob": x, "rank": t + 1, "decoded_token": "a"}
-                                for t, x in enumerate(law)
-                            }
-                            for law in laws
-                        ),
-                    ]
-                    body: Any = {
-                        "choices": [
-                            {
-                                "text": "",
-                                "prompt_logprobs": entries,
-                                "prompt_token_ids": [0, 1, 2, 3, 0],
-                            }
-                        ]
-                    }
-                case 1:
-                    content = [
-                        {
-                            "token": "token_id:0",
-                            "bytes": None,
-                            "logprob": law[0],
-                            "top_logprobs": [
-                                {"token": f"token_id:{t}", "bytes": None, "logprob": x}
-                                for t, x in enumerate(law)
-                            ],
-                        }
-                        for law in laws
-                    ]
-                    body = {"choices": [{"logprobs": {"content": content}}]}
-                case _:
-                    tops = [{f"token_id:{t}": x for t, x in enumerate(law)} for law in laws]
-                    body = {
-                        "choices": [
-                            {
-                                "logprobs": {
-                                    "tokens": ["token_id:0"] * 4,
-                                    "token_logprobs": [law[0] for law in laws],
-                                    "top_logprobs": tops,
-                                }
-                            }
-                        ]
-                    }
-            lines[side].append(json.dumps(body))
-    for name, written in lines.items():
-        (folder / name).write_text("\n".join(written) + "\n")
-    (folder / "trace.json").write_text(
-        json.dumps(
-            {
-                "format": "otm-trace",
-                "schema": 1,
-                "form": "jsonl",
-                "draft": "draft.jsonl",
-                "target": "target.jsonl",
-                "num_tokens": 64,
-                "rounding": 2e-06,
-                "metadata": {"draft_model": "small"},
-            }
-        )
-    )
+    lines: dict[str, list[str]] = {"draft": [], "target": []}
+    for form in 2 * (_as_prompt_logprobs, _as_chat, _as_completion):
+        for written in lines.values():
+            laws = np.log(np.sort(random.dirichlet(np.ones(9), size=4))[:, :-5:-1])
+            written.append(json.dumps({"choices": [form(laws.tolist())]}))
+    for side, written in lines.items():
+        (folder / f"{side}.jsonl").write_text("\n".join(written) + "\n")
+    manifest = {"format": "otm-trace", "schema": 1, "form": "jsonl", "num_tokens": 64}
+    sides = {side: f"{side}.jsonl" for side in lines}
+    about = {"rounding": 2e-06, "metadata": {"draft_model": "small"}}
+    (folder / "trace.json").write_text(json.dumps(manifest | sides | about))
 
 
 def _are_engines_laws(found: Any) -> bool:
@@ -631,42 +597,30 @@ TEXTS = [
 ]
 
 
-def _make_prompts(name: str) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        path = folder / name
-        if name.endswith(".txt"):
-            path.write_text("\n".join([*TEXTS[:2], "", *TEXTS[2:]]) + "\n", encoding="utf-8")
-        elif name.endswith(".jsonl"):
-            path.write_text(
-                "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS))
-            )
-        else:
-            pq.write_table(pa.table({"id": range(4), "text": TEXTS}), path)
-
-    return make
+def _make_prompts(folder: Path, kind: str) -> None:
+    path = folder / f"prompts.{kind}"
+    lines = [*TEXTS[:2], "", *TEXTS[2:]]
+    if kind == "jsonl":
+        lines = [json.dumps({"id": i, "text": text}) for i, text in enumerate(TEXTS)]
+    if kind == "parquet":
+        pq.write_table(pa.table({"id": range(4), "text": TEXTS}), path)
+    else:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _read_prompts(name: str) -> Callable[[Path], Any]:
-    def reading(folder: Path) -> Any:
-        digest = Digest()
-        found = []
-        for prompt in prompts(open_prompts(folder / name)):
-            digest.update(prompt)
-            found.append(prompt.text)
-        assert len(digest.hexadecimal) == 64
-        return found
-
-    return reading
+def _read_prompts(folder: Path, kind: str) -> Any:
+    digest, found = Digest(), []
+    for prompt in prompts(open_prompts(folder / f"prompts.{kind}")):
+        digest.update(prompt)
+        found.append(prompt.text)
+    assert len(digest.hexadecimal) == 64
+    return found
 
 
-def _lines_of(name: str) -> Callable[[Path], Any]:
-    """Read a text file line by line."""
-
-    def reading(folder: Path) -> Any:
-        text = (folder / name).read_bytes().decode("utf-8-sig")
-        return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-
-    return reading
+def _lines_of(folder: Path) -> Any:
+    """Read the text file of prompts line by line."""
+    text = (folder / "prompts.txt").read_bytes().decode("utf-8-sig")
+    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
 
 
 def _are_texts(found: Any) -> bool:
@@ -677,12 +631,12 @@ def _are_texts(found: Any) -> bool:
 # --- runs
 
 
-def _make_run(seed: int) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        trace = write_small_trace(folder / "trace.safetensors", positions=30, seed=seed)
-        measure_trace_file(folder / "run", trace=trace, settings=SETTINGS)
+def _make_run(folder: Path, seed: int = 0) -> None:
+    trace = write_small_trace(folder / "trace.safetensors", positions=30, seed=seed)
+    measure_trace_file(folder / "run", trace=trace, settings=SETTINGS)
 
-    return make
+
+_make_another_run = functools.partial(_make_run, seed=1)
 
 
 def _read_report(folder: Path) -> Any:
@@ -714,7 +668,7 @@ def _read_merge(folder: Path) -> Any:
 def _contents(run: Path) -> Any:
     """Return what a run's files say: a bit of a file's statistics or padding may be another."""
     parts = {path.name: read_shard(path) for path in sorted((run / "shards").glob("*"))}
-    return parts, _read_trace("logits")(run) if (run / "logits").exists() else None
+    return parts, _read_trace(run / "logits") if (run / "logits").exists() else None
 
 
 def _read_shards(folder: Path) -> Any:
@@ -730,18 +684,26 @@ _RUN = {
 # --- runs of models, with their logits
 
 
+SIZE: dict[str, Any] = {
+    "width": 16,
+    "layers": 1,
+    "heads": 2,
+    "feed_forward": 32,
+    "learning_rate": 0.01,
+}
+RECIPE: dict[str, Any] = {"vocabulary": 300, "context": 16, "batch": 2}
+"""Of models that are made in a moment."""
+
 LOGITS = Settings(k=(1, 2), shard_prompts=1, max_tokens=12, save_logits=8)
 
 
 @functools.cache
 def tiny_models() -> Path:
     """Return a folder with a tiny draft and a tiny target, of one tokenizer."""
-    from analysis.train import training
-
     folder = Path(tempfile.mkdtemp(prefix="models-", dir=_home()))
     tokenizer = training.train_tokenizer([" ".join(TEXTS[:3])] * 3, 300)
-    size = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=1, learning_rate=1e-2)
-    recipe = training.Recipe(vocabulary=300, context=64, batch=2, draft=size, target=size)
+    size = training.Size(**SIZE, steps=1)
+    recipe = training.Recipe(**RECIPE | {"context": 64}, draft=size, target=size)
     for seed, side in enumerate(("draft", "target")):
         model = training.build_model(size, recipe, len(tokenizer), seed)
         for parameter in model.parameters():
@@ -751,26 +713,18 @@ def tiny_models() -> Path:
     return folder
 
 
-def _models() -> PairSource:
-    folder = tiny_models()
-    return PairSource(str(folder / "draft"), str(folder / "target"), device="cpu")
+def _make_models_run(folder: Path, first: int = 0) -> None:
+    (folder / "prompts.txt").write_text("\n".join(TEXTS[first : first + 3]) + "\n")
+    _measure_models(folder)
 
 
-def _make_models_run(count: int) -> Callable[[Path], None]:
-    def make(folder: Path) -> None:
-        (folder / "prompts.txt").write_text("\n".join(TEXTS[count : count + 3]) + "\n")
-        _measure_models(folder)
-
-    return make
+_make_another_models_run = functools.partial(_make_models_run, first=1)
 
 
 def _measure_models(folder: Path) -> Any:
-    return measure_prompts(
-        folder / "run",
-        source=open_prompts(folder / "prompts.txt"),
-        models=_models(),
-        settings=LOGITS,
-    )
+    draft, target = (str(tiny_models() / side) for side in ("draft", "target"))
+    models, source = PairSource(draft, target, device="cpu"), open_prompts(folder / "prompts.txt")
+    return measure_prompts(folder / "run", source=source, models=models, settings=LOGITS)
 
 
 def _read_models_run(folder: Path) -> Any:
@@ -855,29 +809,12 @@ def _parents_of_the_tree(folder: Path) -> Any:
 
 
 def _make_recipe(folder: Path) -> None:
-    size = {
-        "width": 16,
-        "layers": 1,
-        "heads": 2,
-        "feed_forward": 32,
-        "steps": 12,
-        "learning_rate": 0.01,
-    }
-    (folder / "recipe.json").write_text(
-        json.dumps({"vocabulary": 300, "context": 16, "batch": 2, "draft": size, "target": size})
-    )
+    size = SIZE | {"steps": 12}
+    (folder / "recipe.json").write_text(json.dumps(RECIPE | {"draft": size, "target": size}))
 
 
 def _read_recipe(folder: Path) -> Any:
-    from analysis.train.pair_training import recipe_from_json
-
     return dataclasses.asdict(recipe_from_json(folder / "recipe.json"))
-
-
-def _default_recipe() -> Any:
-    from analysis.train.training import Recipe
-
-    return dataclasses.asdict(Recipe())
 
 
 def _is_recipe(found: Any) -> bool:
@@ -895,8 +832,6 @@ def _make_text(folder: Path) -> None:
 
 
 def _read_corpus(folder: Path) -> Any:
-    from analysis.train import corpus as texts
-
     corpus = texts.from_text_files([folder / "text.txt"])
     return "".join("".join(document.text for document in corpus.documents).split())
 
@@ -905,35 +840,23 @@ def _text_of_the_file(folder: Path) -> Any:
     return "".join((folder / "text.txt").read_text(encoding="utf-8-sig").split())
 
 
-def _read_pins(folder: Path) -> Any:
-    from analysis.train.corpus import pinned_names
-
-    return pinned_names(folder / "constraints.txt")
-
-
 def _are_names(found: Any) -> bool:
     return all(re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) for name in found)
 
 
-def _training() -> tuple[Any, Any, Any]:
-    from analysis.train import training
+def _recipe() -> training.Recipe:
+    size = training.Size(**SIZE, steps=4)
+    changed = {"context": 8, "precision": "float32"}
+    return training.Recipe(**RECIPE | changed, draft=size, target=size)
 
-    size = training.Size(width=16, layers=1, heads=2, feed_forward=32, steps=4, learning_rate=1e-2)
-    recipe = training.Recipe(
-        vocabulary=300, context=8, batch=2, precision="float32", draft=size, target=size
-    )
+
+class _Stop(Exception):
+    """Training stops here."""
+
+
+def _train(folder: Path, stop: int | None = None) -> Any:
+    recipe, write = _recipe(), resumable.write_checkpoint
     tokens = np.random.default_rng(0).integers(0, 300, size=400).astype(np.uint16)
-    return size, recipe, tokens
-
-
-def _train(folder: Path, stop: int | None) -> Any:
-    from analysis.train import resumable, training
-
-    size, recipe, tokens = _training()
-    write = resumable.write_checkpoint
-
-    class _Stop(Exception):
-        pass
 
     def stopping(place: Path, *tensors: Any, step: int, **options: Any) -> None:
         write(place, *tensors, step=step, **options)
@@ -942,46 +865,35 @@ def _train(folder: Path, stop: int | None) -> Any:
 
     saving = mock.patch.multiple(resumable, SAVE_EVERY=0.0, write_checkpoint=stopping)
     with saving, contextlib.suppress(_Stop):
-        model = training.train_model(size, recipe, tokens, 300, folder=folder / "work")
+        model = training.train_model(recipe.draft, recipe, tokens, 300, folder=folder / "work")
         return {name: value.detach().numpy() for name, value in model.named_parameters()}
     return None
 
 
+def _tokens_of_the_text(folder: Path) -> Any:
+    return training.prepare_tokens(
+        texts.from_text_files([folder / "text.txt"]), _recipe(), folder / "work"
+    )
+
+
 def _make_cache(folder: Path) -> None:
-    from analysis.train import training
-
     _make_text(folder)
-    size, recipe, _ = _training()
-    del size
-    from analysis.train import corpus as texts
-
-    training.prepare_tokens(texts.from_text_files([folder / "text.txt"]), recipe, folder / "work")
+    _tokens_of_the_text(folder)
     (cache,) = (folder / "work").glob("tokens-*.npz")
     cache.rename(folder / "work" / "cache.npz")
 
 
 def _read_cache(folder: Path) -> Any:
-    from analysis.train import corpus as texts, training
-
-    _, recipe, _ = _training()
-    corpus = texts.from_text_files([folder / "text.txt"])
-    cache = folder / "work" / "cache.npz"
+    corpus, cache = texts.from_text_files([folder / "text.txt"]), folder / "work" / "cache.npz"
     if cache.exists() or cache.is_symlink():
-        cache.rename(cache.with_name(f"tokens-{corpus.digest[:16]}-{recipe.vocabulary}.npz"))
-    tokenizer, train, held_out, num_bytes = training.prepare_tokens(corpus, recipe, folder / "work")
-    return tokenizer.get_vocab(), train, held_out, num_bytes
-
-
-def _make_pair(folder: Path) -> None:
-    shutil.copytree(tiny_models(), folder, dirs_exist_ok=True)
+        cache.rename(cache.with_name(f"tokens-{corpus.digest[:16]}-{RECIPE['vocabulary']}.npz"))
+    tokenizer, *rest = _tokens_of_the_text(folder)
+    return tokenizer.get_vocab(), *rest
 
 
 def _read_pair(folder: Path) -> Any:
-    from analysis.models.pair import load_pair
-
     pair = load_pair(draft=str(folder / "draft"), target=str(folder / "target"), device="cpu")
-    draft, target = pair.next_logits(pair.encode("Return the"))
-    return draft.numpy(), target.numpy()
+    return [logits.numpy() for logits in pair.next_logits(pair.encode("Return the"))]
 
 
 def _are_logits(found: Any) -> bool:
@@ -1010,7 +922,7 @@ READERS: dict[str, Reader] = {
         lambda folder: (folder / "rates.csv").write_text(
             PositionAcceptance([0.8, 0.6, 0.1]).to_csv()
         ),
-        _read_positions("rates.csv", _chains),
+        lambda folder: _chains(folder / "rates.csv"),
         {"rates.csv": damage.TEXT},
         [holds(_are_survivals)],
         place=False,
@@ -1021,7 +933,7 @@ READERS: dict[str, Reader] = {
         lambda folder: (folder / "wide.csv").write_text(
             "dataset,pos_0,pos_1,pos_2\nmt_bench,0.8,0.6,0.1\ngsm8k,0.9,0.7,\n"
         ),
-        _read_positions("wide.csv", _chains),
+        lambda folder: _chains(folder / "wide.csv"),
         {"wide.csv": damage.TEXT},
         [holds(_are_survivals)],
         place=False,
@@ -1031,7 +943,7 @@ READERS: dict[str, Reader] = {
         lambda folder: (folder / "server.log").write_text(
             "noise\n acc per pos = (0.700, 0.300)\nnoise\n"
         ),
-        _read_positions("server.log", lambda text: parse_acceptance(text).survival),
+        lambda folder: _chain(folder / "server.log"),
         {"server.log": damage.TEXT},
         [holds(_are_survivals)],
         place=False,
@@ -1039,7 +951,7 @@ READERS: dict[str, Reader] = {
     "otm.engines.read_acceptance, counters": Reader(
         "otm.engines.read_acceptance",
         lambda folder: (folder / "metrics").write_text(METRICS),
-        _read_positions("metrics", lambda text: parse_acceptance(text).survival),
+        lambda folder: _chain(folder / "metrics"),
         {"metrics": damage.TEXT},
         [holds(_are_survivals)],
         place=False,
@@ -1047,7 +959,7 @@ READERS: dict[str, Reader] = {
     "analysis.trace.traces.open_trace, file": Reader(
         "analysis.trace.traces.open_trace",
         lambda folder: write_small_trace(folder / "trace.safetensors", positions=20),
-        _read_trace("trace.safetensors"),
+        lambda folder: _read_trace(folder / "trace.safetensors"),
         {"trace.safetensors": damage.ANY},
         [same],
         foreign=lambda folder: write_small_trace(folder / "trace.safetensors", positions=20),
@@ -1055,18 +967,18 @@ READERS: dict[str, Reader] = {
     ),
     "analysis.trace.traces.open_trace, folder": Reader(
         "analysis.trace.traces.open_trace",
-        _make_trace_folder(0),
-        _read_trace(""),
+        _make_trace_folder,
+        _read_trace,
         {"trace.json": damage.JSON, "shard-00000.safetensors": damage.ANY,
         "shard-00001.safetensors": damage.ANY},
         [same],
-        foreign=_make_trace_folder(7),
+        foreign=functools.partial(_make_trace_folder, seed=7),
         weight=2,
     ),
     "analysis.trace.traces.open_trace, lines": Reader(
         "analysis.trace.traces.open_trace",
         _make_lines,
-        _read_trace(""),
+        _read_trace,
         {"trace.json": damage.JSON, "draft.jsonl": damage.JSON, "target.jsonl": damage.JSON},
         [_lines_are_strict, holds(_are_engines_laws)],
         weight=2,
@@ -1074,60 +986,60 @@ READERS: dict[str, Reader] = {
     **{
         f"analysis.models.prompts.open_prompts, {kind}": Reader(
             "analysis.models.prompts.open_prompts",
-            _make_prompts(f"prompts.{kind}"),
-            _read_prompts(f"prompts.{kind}"),
+            functools.partial(_make_prompts, kind=kind),
+            functools.partial(_read_prompts, kind=kind),
             {f"prompts.{kind}": hurt},
             right,
         )
         for kind, hurt, right in (
-            ("txt", damage.TEXT, [agrees(_lines_of("prompts.txt")), holds(_are_texts)]),
+            ("txt", damage.TEXT, [agrees(_lines_of), holds(_are_texts)]),
             ("jsonl", damage.JSON, [accounted("prompts.jsonl", keys=("text",)), holds(_are_texts)]),
             ("parquet", damage.ANY, [holds(_are_texts)]),
         )
     },
     "analysis.report.reading.open_run": Reader(
-        "analysis.report.reading.open_run", _make_run(0), _read_report,
+        "analysis.report.reading.open_run", _make_run, _read_report,
         _RUN | {"run/prompts.parquet": damage.ANY}, [same],
-        foreign=_make_run(1), weight=2,
+        foreign=_make_another_run, weight=2,
     ),
     "analysis.run.merge.merge": Reader(
-        "analysis.run.merge.merge", _make_run(0), _read_merge, _RUN, [same], foreign=_make_run(1)
+        "analysis.run.merge.merge", _make_run, _read_merge, _RUN, [same], foreign=_make_another_run
     ),
     "analysis.run.runs.measure_trace_file": Reader(
         "analysis.run.runs.measure_trace_file",
-        _make_run(0),
+        _make_run,
         _read_measure,
         _RUN | {"trace.safetensors": damage.ANY},
         [same],
-        foreign=_make_run(1),
+        foreign=_make_another_run,
     ),
     "analysis.run.shards.read_shard": Reader(
         "analysis.run.shards.read_shard",
-        _make_run(0),
+        _make_run,
         _read_shards,
         {name: hurt for name, hurt in _RUN.items() if "shard-" in name},
         [same],
     ),
     "analysis.run.runs.measure_prompts": Reader(
         "analysis.run.runs.measure_prompts",
-        _make_models_run(0),
+        _make_models_run,
         _read_models_run,
         _MODELS_RUN,
         [same],
-        foreign=_make_models_run(1),
+        foreign=_make_another_models_run,
         weight=0.5,
     ),
     "analysis.run.merge.merge, logits": Reader(
-        "analysis.run.merge.merge", _make_models_run(0), _read_merge, _MODELS_RUN, [same],
-        foreign=_make_models_run(1), weight=0.5
+        "analysis.run.merge.merge", _make_models_run, _read_merge, _MODELS_RUN, [same],
+        foreign=_make_another_models_run, weight=0.5
     ),
     "analysis.trace.traces.open_trace, logits": Reader(
         "analysis.trace.traces.open_trace",
-        _make_models_run(0),
-        _read_trace("run/logits"),
+        _make_models_run,
+        lambda folder: _read_trace(folder / "run" / "logits"),
         {name: hurt for name, hurt in _MODELS_RUN.items() if "logits" in name},
         [same],
-        foreign=_make_models_run(1),
+        foreign=_make_another_models_run,
     ),
     "analysis.decode.results.open_results": Reader(
         "analysis.decode.results.open_results", _make_results, _read_results,
@@ -1152,7 +1064,10 @@ READERS: dict[str, Reader] = {
     "analysis.train.pair_training.recipe_from_json": Reader(
         "analysis.train.pair_training.recipe_from_json", _make_recipe, _read_recipe,
         {"recipe.json": damage.JSON},
-        [accounted("recipe.json", defaults=_default_recipe()), holds(_is_recipe)],
+        [
+            accounted("recipe.json", defaults=dataclasses.asdict(training.Recipe())),
+            holds(_is_recipe),
+        ],
     ),
     "analysis.train.corpus.from_text_files": Reader(
         "analysis.train.corpus.from_text_files", _make_text, _read_corpus,
@@ -1163,14 +1078,14 @@ READERS: dict[str, Reader] = {
         lambda folder: (folder / "constraints.txt").write_text(
             "numpy==2.1.0\nscipy==1.14.0  # a comment\n\ntorch==2.13.0\n"
         ),
-        _read_pins,
+        lambda folder: texts.pinned_names(folder / "constraints.txt"),
         {"constraints.txt": damage.TEXT},
         [holds(_are_names)],
     ),
     "analysis.train.training.train_model": Reader(
         "analysis.train.training.train_model",
         lambda folder: _train(folder, 1),
-        lambda folder: _train(folder, None),
+        _train,
         {"work/checkpoint.safetensors": damage.ANY},
         [same],
         weight=0.7,
@@ -1185,7 +1100,7 @@ READERS: dict[str, Reader] = {
     ),
     "analysis.models.pair.load_pair": Reader(
         "analysis.models.pair.load_pair",
-        _make_pair,
+        lambda folder: shutil.copytree(tiny_models(), folder, dirs_exist_ok=True),
         _read_pair,
         {
             "draft/config.json": damage.JSON,
@@ -1199,11 +1114,4 @@ READERS: dict[str, Reader] = {
 }  # fmt: skip
 
 
-def warm_up() -> None:
-    """Import what trials need, on one thread."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-warm_up()
+torch.set_num_threads(1)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -121,12 +120,6 @@ def test_the_walk_covers_what_it_claims() -> None:
     ]
     for cls in DECODERS:
         assert sum(isinstance(decoder, cls) for decoder in enumerated) >= 150, cls
-    verifiers = {
-        d.verifier
-        for d in enumerated
-        if isinstance(d, DraftSelection | PrefixTree | TreeVerification)
-    }
-    assert len(verifiers) >= 8
     assert {(s.num_tokens, s.length, s.width) for s in SIZES} >= {
         (v, n, k) for v in (2, 3) for n in (1, 2, 3) for k in (1, 2, 3)
     }
@@ -145,57 +138,38 @@ CORNER_DECODERS: list[
 
 
 @pytest.mark.parametrize("index", range(5))
-class TestTheCorner:
+def test_the_corner(index: int) -> None:
     """V = L = K = 3 on five models: all trees for one decoder each, chains and deferred decisions
     for all.
     """
+    draft, target = random_models(
+        CORNER.num_tokens, CORNER.length, np.random.default_rng([6, index])
+    )
+    full = TreeShape.prefix_tree((3, 3, 3))
+    selecting = (otm.KSeq(), otm.RecursiveRejection(), otm.Optimal(), otm.TransportPlan())
+    deferred = [
+        *(DraftSelection(3, 3, verifier) for verifier in selecting),
+        TreeVerification(CORNER_TREE, IID, otm.Naive()),
+        TreeVerification(CORNER_TREE, IID, otm.NaiveTree()),
+        PrefixTree((3, 2, 1)),
+        *(cls(tree) for cls in (Gsd, TraversalVerification, Ersd) for tree in (CORNER_TREE, full)),
+        TraversalVerification(full, IID),
+        GreedyMultipath(3, 3),
+        GreedyMultipath(3, 2, stem=1),
+        LikeliestTree(16, 3),
+    ]
+    enumerated = [CORNER_DECODERS[index], SpeculativeSampling(3), BlockVerification(3)]
+    for step, decoders_ in ((expected_step, deferred), (step_law, enumerated)):
+        for decoder in decoders_:
+            assert bias(decoder, draft, target, step=step) <= tolerance(decoder), decoder
 
-    def models(self, index: int) -> tuple[Any, Any]:
-        return random_models(CORNER.num_tokens, CORNER.length, np.random.default_rng([6, index]))
 
-    def test_enumerated(self, index: int) -> None:
-        draft, target = self.models(index)
-        for decoder in (CORNER_DECODERS[index], SpeculativeSampling(3), BlockVerification(3)):
-            assert bias(decoder, draft, target, step=step_law) <= tolerance(decoder), decoder
-
-    def test_deferred(self, index: int) -> None:
-        draft, target = self.models(index)
-        full = TreeShape.prefix_tree((3, 3, 3))
-        instances = [
-            *(
-                DraftSelection(3, 3, verifier)
-                for verifier in (
-                    otm.KSeq(),
-                    otm.RecursiveRejection(),
-                    otm.Optimal(),
-                    otm.TransportPlan(),
-                )
-            ),
-            *(
-                TreeVerification(CORNER_TREE, IID, verifier)
-                for verifier in (otm.Naive(), otm.NaiveTree())
-            ),
-            PrefixTree((3, 2, 1)),
-            *(
-                cls(tree)
-                for cls in (Gsd, TraversalVerification, Ersd)
-                for tree in (CORNER_TREE, full)
-            ),
-            TraversalVerification(full, IID),
-            GreedyMultipath(3, 3),
-            GreedyMultipath(3, 2, stem=1),
-            LikeliestTree(16, 3),
-        ]
-        for decoder in instances:
-            assert bias(decoder, draft, target, step=expected_step) <= tolerance(decoder), decoder
-
-    @pytest.mark.long
-    @pytest.mark.parametrize("verifier", [otm.KSeq(), otm.RecursiveRejection()], ids=repr)
-    def test_independent_drafts_enumerated(self, index: int, verifier: otm.Verifier) -> None:
-        draft, target = self.models(index)
-        decoder = DraftSelection(CORNER.width, CORNER.length, verifier)  # 3⁹ trees
-        law = step_law(decoder, draft=draft, target=target, context=[])
-        assert bias(decoder, draft, target, step=lambda *_, **__: law) <= ROUNDING
+@pytest.mark.long
+@pytest.mark.parametrize("verifier", [otm.KSeq(), otm.RecursiveRejection()], ids=repr)
+def test_independent_drafts_enumerated(verifier: otm.Verifier) -> None:
+    draft, target = random_models(CORNER.num_tokens, CORNER.length, np.random.default_rng([6, 0]))
+    decoder = DraftSelection(CORNER.width, CORNER.length, verifier)  # 3⁹ trees
+    assert bias(decoder, draft, target, step=step_law) <= ROUNDING
 
 
 # --- broken variants
@@ -316,79 +290,37 @@ class ReusedRace(Ersd):
 
 
 @dataclasses.dataclass(frozen=True)
-class WrongLevel(BlockVerification):
-    """Tests each prefix with the weight of the next longer one."""
+class Block(BlockVerification):
+    """Block verification written as a loop, the control; or with one thing wrong.
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        return _block(
-            tree,
-            target,
-            randomness,
-            test=lambda weights, i: weights[i + 1],
-            residual=lambda weights, i: weights[i],
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class UnweightedResidual(BlockVerification):
-    """Draws the replacement from (q − p)₊, the residual of token-level verification, not from (w·q
-    − p)₊.
+    level: tests each prefix with the weight of the next longer one if it is 1. weighted: if False
+    the replacement is from (q − p)₊, the residual of token-level verification, not (w·q − p)₊.
     """
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        return _block(
-            tree,
-            target,
-            randomness,
-            test=lambda weights, i: weights[i],
-            residual=lambda weights, i: 1.0,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class FaithfulBlock(BlockVerification):
-    """The control: the same lines without a mistake."""
+    level: int = 0
+    weighted: bool = True
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        return _block(
-            tree,
-            target,
-            randomness,
-            test=lambda weights, i: weights[i],
-            residual=lambda weights, i: weights[i],
-        )
+        drafted = tuple(tree.tokens[1:].tolist())
+        length, contexts = len(drafted), [drafted[:i] for i in range(len(drafted) + 1)]
+        weights = [1.0]
+        for context, token in zip(contexts, drafted, strict=False):
+            weights.append(next_weight(weights[-1], tree.draft[context], target(context), token))
 
+        def excess(weight: float, i: int) -> np.ndarray:
+            return np.maximum(weight * target(contexts[i]) - tree.draft[contexts[i]], 0.0)
 
-def _block(
-    tree: DraftTree,
-    target: Conditionals,
-    randomness: Randomness,
-    *,
-    test: Callable[..., float],
-    residual: Callable[..., float],
-) -> Step:
-    drafted = tuple(tree.tokens[1:].tolist())
-    length, contexts = len(drafted), [drafted[:i] for i in range(len(drafted) + 1)]
-    weights = [1.0]
-    for context, token in zip(contexts, drafted, strict=False):
-        weights.append(next_weight(weights[-1], tree.draft[context], target(context), token))
-
-    def excess(weight: float, i: int) -> np.ndarray:
-        return np.maximum(weight * target(contexts[i]) - tree.draft[contexts[i]], 0.0)
-
-    kept, after = length, target(contexts[length])
-    if not randomness.accept(weights[length]):
+        if randomness.accept(weights[length]):
+            bonus = randomness.choose(target(contexts[length]))
+            return Step((*drafted, bonus), length, "end_of_draft")
+        kept, after = 0, target(())
         for i in reversed(range(length)):
-            weight = test(weights, i) if i else 1.0
+            weight = weights[i + self.level] if i else 1.0
             if randomness.accept(pass_probability(float(excess(weight, i).sum()), weight)):
-                kept, after = i, excess(residual(weights, i), i)
+                kept, after = i, excess(weights[i] if self.weighted else 1.0, i)
                 break
         after = after if after.sum() > 0 else target(contexts[kept])
-    return Step(
-        (*drafted[:kept], randomness.choose(after)),
-        kept,
-        "rejected" if kept < length else "end_of_draft",
-    )
+        return Step((*drafted[:kept], randomness.choose(after)), kept, "rejected")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -439,10 +371,14 @@ class FairChoice:
 
 @dataclasses.dataclass(frozen=True)
 class Traversal(TraversalVerification):
-    """Traversal verification written as a loop; subclasses get one thing wrong each."""
+    """Traversal verification written as a loop, the control; or with one thing wrong.
 
-    update_weight = True
-    remove_sibling = True
+    update_weight: if False, rejections below a vertex are no evidence against it. remove_sibling:
+    if False, a child is verified as if its elder siblings could have been drawn again.
+    """
+
+    update_weight: bool = True
+    remove_sibling: bool = True
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         below = children_of(tree.shape)
@@ -473,55 +409,24 @@ class Traversal(TraversalVerification):
 
 
 @dataclasses.dataclass(frozen=True)
-class WeightNotUpdated(Traversal):
-    """Forgets that rejections below a vertex were evidence against it."""
-
-    update_weight = False
-
-
-@dataclasses.dataclass(frozen=True)
-class SiblingStays(Traversal):
-    """Verifies a child as if its elder siblings could have been drawn again."""
-
-    remove_sibling = False
-
-
-@dataclasses.dataclass(frozen=True)
 class Multipath(GreedyMultipath):
-    """Greedy multi-path block verification of one level of drafts; subclasses get one thing wrong
-    each.
+    """Greedy multi-path block verification of one level of drafts, the control; or with one thing
+    wrong.
+
+    as_drafted: verifies the highest-ranked draft as if it were any draft. lowest: ranks by p/q.
     """
+
+    as_drafted: bool = False
+    lowest: bool = False
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         ranked = RankedTokens.of(tree.draft[()], target(()), 0.0, self.num_drafts)
-        token = self.select(tree.tokens[1:].tolist(), ranked)
-        kept, after = verify_block(
-            [(), (token,)], lambda _: self.judged(ranked), target, randomness
-        )
+        first = min if self.lowest else max
+        token = first(tree.tokens[1:].tolist(), key=ranked.place.__getitem__)
+        judged = ranked.draft if self.as_drafted else ranked.selected
+        kept, after = verify_block([(), (token,)], lambda _: judged, target, randomness)
         following = randomness.choose(after)
         return Step((*(token,) * kept, following), kept, "end_of_draft" if kept else "rejected")
-
-    def select(self, drafted: list[int], ranked: RankedTokens) -> int:
-        return max(drafted, key=ranked.place.__getitem__)
-
-    def judged(self, ranked: RankedTokens) -> np.ndarray:
-        return ranked.selected
-
-
-@dataclasses.dataclass(frozen=True)
-class SelectedAsDrafted(Multipath):
-    """Verifies the highest-ranked draft as if it were any draft."""
-
-    def judged(self, ranked: RankedTokens) -> np.ndarray:
-        return ranked.draft
-
-
-@dataclasses.dataclass(frozen=True)
-class LowestRanked(Multipath):
-    """Ranks by p/q."""
-
-    def select(self, drafted: list[int], ranked: RankedTokens) -> int:
-        return min(drafted, key=ranked.place.__getitem__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -601,12 +506,12 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
     Gsd: [(ReplacedDrafts(TREE), Gsd(TREE))],
     Ersd: [(ReusedRace(TREE), Ersd(TREE))],
     BlockVerification: [
-        (WrongLevel(3), FaithfulBlock(3)),
-        (UnweightedResidual(3), FaithfulBlock(3)),
+        (Block(3, level=1), Block(3)),
+        (Block(3, weighted=False), Block(3)),
     ],
     TraversalVerification: [
-        (WeightNotUpdated(TREE), Traversal(TREE)),
-        (SiblingStays(TREE), Traversal(TREE)),
+        (Traversal(TREE, update_weight=False), Traversal(TREE)),
+        (Traversal(TREE, remove_sibling=False), Traversal(TREE)),
     ],
     LikeliestTree: [(LikeliestAsSampled(3, 2), LikeliestTree(3, 2))],
     SampledTree: [(PrunedByToken(2, 1, rule), SampledTree(4, 3, rule)) for rule in SUCCESSIVE[:2]],
@@ -618,8 +523,8 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
     ],
     StochasticBeam: [(SiblingsByMass(2, 1), StochasticBeam(2, 1))],
     GreedyMultipath: [
-        (SelectedAsDrafted(2, 1), Multipath(2, 1)),
-        (LowestRanked(2, 1), Multipath(2, 1)),
+        (Multipath(2, 1, as_drafted=True), Multipath(2, 1)),
+        (Multipath(2, 1, lowest=True), Multipath(2, 1)),
     ],
     BlockKSeq: [(GammaOfOneMore(2, 2), BlockKSeq(2, 2))],
     RefinedScores: [
@@ -662,41 +567,3 @@ def test_the_prefix_tree_trap_costs_what_the_theory_says() -> None:
         step_law(trap, draft=draft, target=target, context=[]), target=target, context=[], length=1
     )
     np.testing.assert_allclose(law, [1 / 4, 5 / 24, 13 / 24], atol=1e-15)
-
-
-def test_dropping_a_survivor_by_the_rule_is_lossless_but_wasteful() -> None:
-    """docs/theory.md, "Verify level by level": fewer survivors, the same law."""
-
-    @dataclasses.dataclass(frozen=True)
-    class FirstSurvivorOnly(DraftSelection):
-        def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-            below, context, current, survivors = children_of(tree.shape), tree.context, [0], []
-            while children := [child for vertex in current for child in below[vertex]]:
-                token = randomness.verify(
-                    self.verifier,
-                    otm.IID(len(children)),
-                    tree.draft[context],
-                    target(context),
-                    tree.tokens[children],
-                )
-                context = (*context, token)
-                current = [child for child in children if int(tree.tokens[child]) == token][:1]
-                if not current:
-                    return Step(context[len(tree.context) :], len(survivors), "rejected")
-                survivors.append(current[0])
-            return Step(
-                (*context, randomness.choose(target(context)))[len(tree.context) :],
-                len(survivors),
-                "end_of_draft",
-            )
-
-    draft, target = smooth_models(2, 3, 0)
-    assert bias(FirstSurvivorOnly(3, 2), draft, target, step=step_law) <= ROUNDING
-    fewer = step_law(
-        FirstSurvivorOnly(3, 2), draft=draft, target=target, context=[]
-    ).block_efficiency
-    assert (
-        fewer
-        < step_law(DraftSelection(3, 2), draft=draft, target=target, context=[]).block_efficiency
-        - 1e-3
-    )

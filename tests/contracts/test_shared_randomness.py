@@ -7,145 +7,108 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from scipy.stats import binom
 
 import otm
 from otm import IID, ListRace, MinHash, Problem, Race, WithoutReplacement
 from tests import strategies
-from tests.verifiers.race_references import FALSE_ALARM, INTEGRATED, P, Q, simulated_race
+from tests.contracts.alarms import alarms, joint_law, tabulate
+from tests.verifiers.race_references import INTEGRATED, P, Q, simulated_race
+
+DARTS = 400
+"""Both stop within so many darts but for (1 − 1/V)^400 < 1e-49 at V = 4."""
 
 
-def simulated_darts(
-    p: np.ndarray, q: np.ndarray, n: int, rng: np.random.Generator
-) -> tuple[list[tuple], int]:
-    """Throw darts one after the other; return (draft, output) and how often both stopped at the
-    same dart.
+def simulated_darts(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Throw darts one after the other; return (draft, output) and whether both stopped at the same
+    dart.
     """
-    darts = 400  # both stop within 400 darts but for (1 − 1/V)^400 < 1e-49 at V = 4
-    token, height = rng.integers(len(p), size=(n, darts)), rng.random((n, darts))
-    first, second = (height <= p[token]).argmax(axis=1), (height <= q[token]).argmax(axis=1)
+    token, height = rng.integers(len(P), size=(n, DARTS)), rng.random((n, DARTS))
+    first, second = (height <= P[token]).argmax(axis=1), (height <= Q[token]).argmax(axis=1)
     rows = np.arange(n)
-    found = list(zip(token[rows, first].tolist(), token[rows, second].tolist(), strict=True))
-    return found, int(np.count_nonzero(first == second))
+    return np.stack([token[rows, first], token[rows, second]], axis=1), first == second
 
 
-def assert_drawn_from(found: list[tuple], plan: otm.results.Coupling) -> None:
-    """Every cell's count within its binomial interval; all cells together alarm falsely with
-    probability `FALSE_ALARM`.
+def simulated_list(k: int, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Return (drafts, output) of a race on a list of draws from p at the points of a Poisson
+    process: the drafts are its first k entries, the output is the one with the least
+    T_n p(X_n)/q(X_n).
     """
-    cells = {
-        (*row, y): m
-        for row, masses in zip(plan.drafts.tolist(), plan.joint.toarray(), strict=True)
-        for y, m in enumerate(masses)
-    }
-    counts = dict.fromkeys(cells, 0)
-    for cell in found:
-        counts[cell] += 1
-    for cell, mass in cells.items():
-        tail = FALSE_ALARM / (2 * len(cells))
-        low, high = binom.ppf(tail, len(found), mass), binom.isf(tail, len(found), mass)
-        assert low <= counts[cell] <= high, (cell, mass, counts[cell])
+    # the winner stands at time t q/p of the list, t ~ Exp(1): not beyond 400 entries
+    entries = rng.choice(len(P), p=P, size=(n, 400))
+    times = np.cumsum(rng.exponential(size=(n, 400)), axis=1)
+    winner = entries[np.arange(n), (times * (P / Q)[entries]).argmin(axis=1)]
+    return np.column_stack([entries[:, :k], winner])
 
 
-class TestCouplings:
-    @pytest.mark.parametrize("k", [1, 2, 3])
-    def test_of_the_race_against_simulation(self, k: int) -> None:
-        found = simulated_race(P, Q, k, 1, 200_000, np.random.default_rng(10 + k))
-        assert_drawn_from(
-            found, otm.coupling(Race(), Problem(draft=P, target=Q, law=WithoutReplacement(k)))
+def test_couplings_against_simulation() -> None:
+    rng = np.random.default_rng(10)
+    darts, same = simulated_darts(50_000, rng)
+    for verifier, law, found in (
+        (Race(), WithoutReplacement(3), simulated_race(P, Q, 3, 1, 100_000, rng)),
+        (ListRace(), IID(3), simulated_race(P, Q, 3, 3, 100_000, rng)),
+        (Race(), IID(3), simulated_list(3, 40_000, rng)),
+        (MinHash(), IID(1), darts),
+    ):
+        rows, mass = joint_law(verifier, Problem(draft=P, target=Q, law=law))
+        drawn = np.asarray(found)
+        samples = otm.results.Samples(
+            drafts=drawn[:, :-1], output=drawn[:, -1], accepted=np.zeros(len(drawn), dtype=bool)
         )
-
-    @pytest.mark.parametrize("k", [2, 3])
-    def test_of_the_list_race_against_simulation(self, k: int) -> None:
-        found = simulated_race(P, Q, k, k, 200_000, np.random.default_rng(20 + k))
-        assert_drawn_from(found, otm.coupling(ListRace(), Problem(draft=P, target=Q, law=IID(k))))
-
-    @pytest.mark.parametrize("k", [2, 3])
-    def test_of_a_race_with_independent_drafts_against_its_list(self, k: int) -> None:
-        """A list of draws from p at the points of a Poisson process: the drafts are its first k
-        entries, the output is the entry with the least T_n p(X_n)/q(X_n).
-        """
-        # the winner stands at time t q/p of the list, t ~ Exp(1): not beyond 400 entries
-        rng, count = np.random.default_rng(40 + k), 40_000
-        entries = rng.choice(len(P), p=P, size=(count, 400))
-        times = np.cumsum(rng.exponential(size=(count, 400)), axis=1)
-        winner = entries[np.arange(count), (times * (P / Q)[entries]).argmin(axis=1)]
-        found = list(map(tuple, np.column_stack([entries[:, :k], winner]).tolist()))
-        assert_drawn_from(found, otm.coupling(Race(), Problem(draft=P, target=Q, law=IID(k))))
-
-    def test_of_the_darts_against_simulation(self) -> None:
-        problem = Problem(draft=P, target=Q, law=IID(1))
-        found, same = simulated_darts(P, Q, 50_000, np.random.default_rng(30))
-        assert_drawn_from(found, otm.coupling(MinHash(), problem))
-        rule = otm.acceptance(MinHash(), problem, by="rule")
-        assert (
-            binom.ppf(FALSE_ALARM / 2, 50_000, rule)
-            <= same
-            <= binom.isf(FALSE_ALARM / 2, 50_000, rule)
-        )
-
-    @settings(max_examples=40)
-    @given(pair=strategies.pairs(max_tokens=5))
-    def test_the_closed_form_is_the_integral(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
-        # One race and a list of one are the same scheme; the first coupling is a closed form, the
-        # second a quadrature.
-        problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
-        closed, integrated = otm.coupling(Race(), problem), otm.coupling(ListRace(), problem)
-        table = {
-            tuple(row): masses
-            for row, masses in zip(closed.drafts.tolist(), closed.joint.toarray(), strict=True)
-        }
-        for row, masses in zip(integrated.drafts.tolist(), integrated.joint.toarray(), strict=True):
-            np.testing.assert_allclose(masses, table[tuple(row)], rtol=0, atol=INTEGRATED)
-        assert otm.acceptance(Race(), problem) == pytest.approx(
-            otm.acceptance(ListRace(), problem), abs=1e-14
-        )
-
-    def test_too_large(self) -> None:
-        problem = Problem(
-            draft=otm.examples.zipf(40), target=otm.examples.uniform(40), law=WithoutReplacement(3)
-        )
-        with pytest.raises(otm.errors.TooLarge, match=r"200,000 .*has 2,371,200.*otm\.sample"):
-            otm.coupling(Race(), problem)
+        assert not alarms(tabulate(samples, rows, len(P)), mass, len(drawn)).any(), (verifier, law)
+    rule = otm.acceptance(MinHash(), Problem(draft=P, target=Q, law=IID(1)), by="rule")
+    assert not alarms(np.array([same.sum()]), np.array([rule]), len(same)).any()
 
 
-class TestProtocol:
-    @pytest.mark.parametrize(
-        ("verifier", "law"),
-        [
-            (Race(), WithoutReplacement(2)),
-            (Race(), IID(2)),
-            (ListRace(), IID(2)),
-            (MinHash(), IID(1)),
-        ],
-        ids=repr,
+@settings(max_examples=40)
+@given(pair=strategies.pairs(max_tokens=5))
+def test_the_closed_form_is_the_integral(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    """One race and a list of one are the same scheme; the first coupling is a closed form, the
+    second a quadrature.
+    """
+    problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
+    (rows, closed), (others, integrated) = (
+        joint_law(verifier, problem) for verifier in (Race(), ListRace())
     )
-    def test_the_output_does_not_depend_on_the_drafter(
-        self, verifier: otm.Verifier, law: otm.Law
-    ) -> None:
-        # The same state with another draft distribution gives the same output for races: they never
-        # look at p when they verify.
-        q = [0.1, 0.2, 0.3, 0.4]
-        rule = otm.prepare(verifier, Problem(draft=[0.4, 0.3, 0.2, 0.1], target=q, law=law))
+    kept = np.isin(rows[:, 0], others[:, 0])
+    np.testing.assert_allclose(integrated, closed[kept], rtol=0, atol=INTEGRATED)
+    race, lists = (otm.acceptance(verifier, problem) for verifier in (Race(), ListRace()))
+    assert race == pytest.approx(lists, abs=1e-14)
+
+
+def test_too_large() -> None:
+    problem = Problem(
+        draft=otm.examples.zipf(40), target=otm.examples.uniform(40), law=WithoutReplacement(3)
+    )
+    with pytest.raises(otm.errors.TooLarge, match=r"200,000 .*has 2,371,200.*otm\.sample"):
+        otm.coupling(Race(), problem)
+
+
+def test_the_output_does_not_depend_on_the_drafter() -> None:
+    """The same state with another draft distribution gives the same output for races: they never
+    look at p when they verify.
+    """
+    for verifier, law in (
+        (Race(), WithoutReplacement(2)),
+        (Race(), IID(2)),
+        (ListRace(), IID(2)),
+        (MinHash(), IID(1)),
+    ):
+        rule, other = (
+            otm.prepare(verifier, Problem(draft=p, target=[0.1, 0.2, 0.3, 0.4], law=law))
+            for p in ([0.4, 0.3, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1])
+        )
         drafts, state = rule.draw(np.random.default_rng(0).random((500, rule.num_draft_uniforms)))
         with pytest.raises(TypeError, match=r"state is None\. Pass"):
             rule.verify(drafts, np.zeros((500, rule.num_uniforms)), None)
         if verifier != MinHash():
-            other = otm.prepare(verifier, Problem(draft=[0.7, 0.1, 0.1, 0.1], target=q, law=law))
-            again = other.verify(drafts, np.zeros((500, 0)), state)
-            np.testing.assert_array_equal(
-                again[0], rule.verify(drafts, np.zeros((500, 0)), state)[0]
+            again, mine = (
+                one.verify(drafts, np.zeros((500, 0)), state)[0] for one in (other, rule)
             )
+            np.testing.assert_array_equal(again, mine)
 
-    def test_supports(self) -> None:
-        assert [
-            Race().supports(law)
-            for law in (IID(1), IID(2), WithoutReplacement(1), WithoutReplacement(5))
-        ] == [
-            True,
-            True,
-            True,
-            True,
-        ]
-        assert not ListRace().supports(WithoutReplacement(2))
-        assert not MinHash().supports(IID(2))
+
+def test_supports() -> None:
+    laws = (IID(1), IID(2), WithoutReplacement(1), WithoutReplacement(5))
+    assert [Race().supports(law) for law in laws] == [True] * 4
+    assert [ListRace().supports(law) for law in laws] == [True, True, False, False]
+    assert [MinHash().supports(law) for law in laws] == [True, False, False, False]

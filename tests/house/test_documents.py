@@ -16,7 +16,7 @@ import pytest
 import typer
 
 from otm import __main__ as otm_command
-from tests.house.namespaces import NAMESPACES
+from tests.contracts.calls import public_names
 from tests.paths import ROOT, tracked
 
 SCHEMES = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
@@ -63,31 +63,29 @@ def test_the_readme_shows_what_its_example_prints_and_is_short() -> None:
     assert len(text.splitlines()) <= 120
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_code_on_pages_fits_their_width(document: Path) -> None:
+def fences(document: Path) -> list[tuple[str, str]]:
+    """Return the language and the text of every fenced block."""
+    text = document.read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_code_on_pages_fits_their_width() -> None:
     """What a reader copies, Python and commands, needs no scrolling at 1,280 pixels; logs and JSON
     are as engines write them, and the formulas of the theory as their terms want it.
     """
-    if document.name == "theory.md":
-        return
-    fences = re.findall(
-        r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    for language, text in fences:
-        wide = [line for line in text.splitlines() if len(line) > 84 and line[0] != "{"]
-        assert language not in ("", "python") or not wide, wide
+    for document in (one for one in DOCUMENTS if one.name != "theory.md"):
+        for language, text in fences(document):
+            wide = [line for line in text.splitlines() if len(line) > 84 and line[0] != "{"]
+            assert language not in ("", "python") or not wide, (document, wide)
 
 
 def _command_lines(document: Path) -> list[list[str]]:
     """Return the words of every `otm` command in a fenced block without a language."""
-    fences = re.findall(
-        r"^```(\w*)\n(.*?)^```", document.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    blocks = [text for language, text in fences if not language]
     lines = [
         line.partition(" # ")[0]
-        for block in blocks
+        for language, block in fences(document)
         for line in block.replace("\\\n", " ").splitlines()
+        if not language
     ]
     return [shlex.split(line[4:]) for line in lines if line.startswith("otm ")]
 
@@ -106,18 +104,16 @@ def _otm_options(command: str) -> set[str]:
     return set(commands.choices[command]._option_string_actions)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_in_documents_exist_with_their_options(document: Path) -> None:
+def test_commands_in_documents_exist_with_their_options() -> None:
     commands = _analysis_commands()
-    for name, *words in _command_lines(document):
-        if name == "--version":
-            continue
-        options = {word for word in words if re.fullmatch(r"--[a-z][a-z-]*", word)}
-        if name in commands:
-            known = {option for parameter in commands[name].params for option in parameter.opts}
-        else:
-            known = _otm_options(name)
-        assert options <= known, f"{document.name}: {name} has no {sorted(options - known)}"
+    for document in DOCUMENTS:
+        for name, *words in _command_lines(document):
+            if name == "--version":
+                continue
+            options = {word for word in words if re.fullmatch(r"--[a-z][a-z-]*", word)}
+            known = _otm_options(name) if name not in commands else None
+            known = known or {one for each in commands[name].params for one in each.opts}
+            assert options <= known, f"{document.name}: {name} has no {sorted(options - known)}"
 
 
 def test_every_analysis_command_is_in_its_table() -> None:
@@ -204,25 +200,17 @@ def test_theory_lists_its_sections() -> None:
     assert re.findall(r"\[([^\]]+)\]\(#", contents) == re.findall(r"^## (.+)$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["otm", *NAMESPACES])
-def test_exports_say_what_they_take_give_and_cost(name: str) -> None:
-    """Every public namespace; what takes no argument need not say what it takes."""
-    namespace = importlib.import_module(name)
-    for exported in namespace.__all__:
-        thing = getattr(namespace, exported)
+def test_exports_say_what_they_take_give_and_cost() -> None:
+    """Every public name; what takes no argument need not say what it takes."""
+    for name, thing in public_names().items():
         own = vars(thing).get("__doc__") if inspect.isclass(thing) else inspect.getdoc(thing)
         if inspect.isclass(thing):
-            assert own, f"{exported} has no docstring"
-            assert not own.startswith(f"{exported}("), f"{exported} has no docstring of its own"
+            assert own, f"{name} has no docstring"
+            assert not own.startswith(f"{thing.__name__}("), f"{name} has no docstring of its own"
         elif inspect.isfunction(thing):
-            assert own, f"{exported} has no docstring"
-            for part in (
-                ("Args:", "Cost", ">>>") if inspect.signature(thing).parameters else ("Cost", ">>>")
-            ):
-                assert part in own, f"{exported} has no {part}"
-            assert re.search(r"^(Returns|Yields):", own, re.MULTILINE), (
-                f"{exported} does not say what it returns"
-            )
+            takes = ("Args:",) if inspect.signature(thing).parameters else ()
+            for part in (*takes, "Cost", ">>>", r"^(Returns|Yields):"):
+                assert re.search(part, own or "", re.MULTILINE), f"{name} has no {part}"
 
 
 def test_docstrings_say_nothing_ritual() -> None:
@@ -248,25 +236,18 @@ def test_sections_of_docstrings_keep_their_lines() -> None:
                 assert found is None, f"{path.relative_to(ROOT)}, {node.name}: {found[0]!r}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_python_in_documents_parses_and_imports_what_exists(document: Path) -> None:
+def test_python_in_documents_parses_and_imports_what_exists() -> None:
     """Examples that need an engine or a finished run are not run here; what they take from this
     repository must be there.
     """
-    for example in re.findall(
-        r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL
-    ):
-        for node in ast.walk(ast.parse(example)):
-            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in (
-                "otm",
-                "analysis",
-                "figures",
-            ):
-                module = importlib.import_module(str(node.module))
-                for alias in node.names:
-                    assert hasattr(module, alias.name), (
-                        f"{document.name}: {node.module} has no {alias.name}"
-                    )
+    here = ("otm", "analysis", "figures")
+    for document in DOCUMENTS:
+        for example in (text for language, text in fences(document) if language == "python"):
+            for node in ast.walk(ast.parse(example)):
+                if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in here:
+                    names = {alias.name for alias in node.names}
+                    missing = names - set(dir(importlib.import_module(str(node.module))))
+                    assert not missing, f"{document.name}: {node.module} has no {missing}"
 
 
 def test_the_references_are_in_alphabetical_order() -> None:
