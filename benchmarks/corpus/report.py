@@ -15,8 +15,7 @@ from benchmarks.corpus.wholes import WHOLES, Whole
 from otm.audit import exact, sequence
 from otm.audit.batteries import battery
 from otm.audit.end_to_end import JointAudit
-from otm.audit.integration import ExactAudit
-from otm.audit.sequence_audit import SequenceAudit
+from otm.audit.integration import ExactAudit, SequenceAudit
 from otm.problem import Problem
 from otm.tabular import markdown, with_section
 from otm.tracing.answers import CandidateFailure

@@ -15,9 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from benchmarks.corpus import steps, trees
 from benchmarks.corpus.entries import NO_REPORT
-from otm.audit.end_to_end import JointAudit, WrittenAudit
+from otm.audit.end_to_end import JointAudit, WrittenAudit, step
 from otm.audit.standard_problems import table_model
-from otm.audit.steps import step
 from otm.audit.trees import tree_kernel
 from otm.sequence.models import LanguageModel, ZerothOrder
 from otm.tracing.answers import CandidateFailure

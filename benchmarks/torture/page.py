@@ -82,8 +82,10 @@ NOT_TRIED: dict[str, str] = {
         "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)"
     ),
     "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generations.py)",
-    "otm.audit.step": "held against exact laws of steps (tests/audit/test_steps.py)",
-    "otm.audit.tree_kernel": "held against exact laws of paths (tests/audit/test_trees.py)",
+    "otm.audit.step": "held against exact laws of steps (tests/audit/test_end_to_end.py)",
+    "otm.audit.tree_kernel": (
+        "held against exact laws of paths (tests/benchmarks/corpus/test_wholes.py)"
+    ),
     "otm.audit.server_log": (
         "its error rates are tested by simulation (tests/audit/test_log_audit.py)"
     ),
@@ -95,7 +97,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.sampled": (
         "its error rates are tested by simulation (tests/audit/test_sampled_audit.py)"
     ),
-    "otm.audit.sequence": "held against exact laws of blocks (tests/audit/test_sequence_audit.py)",
+    "otm.audit.sequence": "held against exact laws of blocks (tests/audit/test_blocks.py)",
     "otm.audit.shrink": "a search",
     "otm.audit.shrink_sequence": "a search",
     "otm.continuous.Density": "abstract",
@@ -160,7 +162,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.DraftTree": "holds a drafted tree",
     "otm.sequence.Enumerated": "a source of randomness",
     "otm.sequence.ExpectedStep": "a result",
-    "otm.sequence.Fly": "held against the enumeration of its steps (tests/sequence/test_fly.py)",
+    "otm.sequence.Fly": "held against the enumeration of its steps (tests/sequence/test_greedy_chain.py)",
     "otm.sequence.Generation": "a result",
     "otm.sequence.GreedyChain": "abstract",
     "otm.sequence.MatchingDecoder": "abstract",
@@ -189,7 +191,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.Randomness": "a source of randomness",
     "otm.sequence.RankedDecoder": "a result",
     "otm.sequence.RegretBudget": (
-        "held against the enumeration of its steps (tests/sequence/test_regret_budget.py)"
+        "held against the enumeration of its steps (tests/sequence/test_greedy_chain.py)"
     ),
     "otm.sequence.Sampled": "a source of randomness",
     "otm.sequence.StaticDecoder": "abstract",
@@ -206,7 +208,7 @@ NOT_TRIED: dict[str, str] = {
     ),
     "otm.sequence.loose_step": "held against enumeration (tests/sequence/test_greedy_chain.py)",
     "otm.sequence.matched_tokens": (
-        "held against `otm.sequence.expected_step` (tests/sequence/test_likeliest_tree.py)"
+        "held against `otm.sequence.expected_step` (tests/sequence/test_matching.py)"
     ),
     "otm.sequence.noise_tokens": (
         "held against steps on the same noises (tests/sequence/test_noise_tree.py)"

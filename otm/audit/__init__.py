@@ -59,6 +59,7 @@ from otm.audit.blocks import (
 from otm.audit.budget import Deadline, DetectionBudget, Errors
 from otm.audit.candidate import Candidate, Check, Scope
 from otm.audit.classification import classify
+from otm.audit.end_to_end import StepCandidate, step
 from otm.audit.generations import GenerationCandidate, generate
 from otm.audit.log_audit import records_needed, server_log
 from otm.audit.logits import LogitCandidate
@@ -73,7 +74,6 @@ from otm.audit.one_token import (
 )
 from otm.audit.same_text_audit import same_text
 from otm.audit.sampled_audit import outputs
-from otm.audit.steps import StepCandidate, step
 from otm.audit.testing import assert_lossless, parametrize_with_checks
 from otm.audit.trees import TreeCandidate, tree_kernel
 from otm.evidence import samples_needed, tokens_to_mismatch

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.budget import USUAL, Errors, check_errors
-from otm.audit.coverage import Coverage
-from otm.audit.report import SingleAudit, Verdict, facts, format_probability
+from otm.audit.report import Coverage, SingleAudit, Verdict, facts, format_probability
 from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter
 from otm.evidence import deviation

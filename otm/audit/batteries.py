@@ -18,9 +18,8 @@ from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope, as_kind
 from otm.audit.classification import classify
-from otm.audit.coverage import Coverage, merged
 from otm.audit.one_token import TokenCandidate
-from otm.audit.report import FAILED, PASSED, Audit, SingleAudit, Verdict, listing
+from otm.audit.report import FAILED, PASSED, Audit, Coverage, SingleAudit, Verdict, listing, merged
 from otm.audit.sampled_audit import SampledAudit
 from otm.drafts import Law
 from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported

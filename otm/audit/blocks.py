@@ -1,6 +1,6 @@
 """Candidates that verify a block of positions: functions of uniforms and kernels of batches.
 
-A function is integrated over its uniforms and every drafted block (`otm.audit.sequence_audit`); a
+A function is integrated over its uniforms and every drafted block (`otm.audit.integration`); a
 kernel is sampled: an output, completed by samples of the target, is one of V^(γ+1) blocks, and of a
 lossless verifier it has the target's law (SpecTr, Theorem 3). So a block is one token of that
 vocabulary, and its audit by samples is that of one token, with its proofs: joint laws, positions,
@@ -29,15 +29,15 @@ from otm.audit.drafted import (
     KernelCandidate,
     Selection,
 )
-from otm.audit.integration import completions
-from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
-from otm.audit.sequence_audit import (
+from otm.audit.integration import (
     SequenceAudit,
     Tables,
+    completions,
     coverage_of_models,
     enumerate_models,
     integrate_blocks,
 )
+from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
 from otm.pmf import RNGLike, check_count, check_counts, check_rng
 from otm.sequence.models import LanguageModel, TableModel
 from otm.tracing.answers import CandidateFailure, naming_failures

@@ -23,10 +23,10 @@ from otm.audit.candidate import (
     FunctionCandidate,
     answers_blocks,
 )
+from otm.audit.end_to_end import StepCandidate
 from otm.audit.generations import GenerationCandidate
 from otm.audit.logits import LogitCandidate
 from otm.audit.one_token import BatchCandidate, TokenCandidate, VerifierCandidate
-from otm.audit.steps import StepCandidate
 from otm.audit.trees import DraftedTree, TreeCandidate
 from otm.drafts import IID
 from otm.errors import InvalidParameter

@@ -28,8 +28,8 @@ from otm._time import Stopwatch
 from otm.audit import standard_problems as standard
 from otm.audit.budget import ENOUGH, DetectionBudget, Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope
-from otm.audit.coverage import STATE
 from otm.audit.integration import IntegratedAudit
+from otm.audit.report import STATE
 from otm.audit.sampled_audit import LARGEST_BATCH, Drawing, SampledAudit, audit_of_draws, jointly
 from otm.tracing.probing import OwnRandomness
 

@@ -39,8 +39,7 @@ from numpy.typing import NDArray
 
 from otm import drawing
 from otm.audit.budget import DETECT, USUAL, Errors, check_errors
-from otm.audit.coverage import Coverage
-from otm.audit.report import SingleAudit, Verdict, facts
+from otm.audit.report import Coverage, SingleAudit, Verdict, facts
 from otm.audit.token_log import LogRecord, read_log
 from otm.drafts import IID, CountedLaw, Law, WithoutReplacement
 from otm.errors import InvalidParameter

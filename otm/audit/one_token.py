@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from otm.audit import shrinking, standard_problems as standard
 from otm.audit.budget import USUAL, Deadline, Errors
 from otm.audit.candidate import Scope, UniformsCandidate, as_kind, read_batch
-from otm.audit.coverage import coverage_of_problem
 from otm.audit.drafted import (
     DraftedCandidate,
     Instance,
@@ -28,6 +27,7 @@ from otm.audit.drafted import (
     Selection,
 )
 from otm.audit.integration import ExactAudit, audit_of_answers, audit_of_kernel, check_tolerance
+from otm.audit.report import coverage_of_problem
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
 from otm.drafts import IID, LAWS, Law
 from otm.drafts.base import live_drafts

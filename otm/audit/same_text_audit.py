@@ -41,8 +41,7 @@ import numpy as np
 from otm import drawing
 from otm._arrays import Floats
 from otm.audit.budget import USUAL, Errors, check_errors
-from otm.audit.coverage import Coverage
-from otm.audit.report import SingleAudit, Verdict, facts, listing
+from otm.audit.report import Coverage, SingleAudit, Verdict, facts, listing
 from otm.audit.text_log import LoggedText, Token, nameless, read_texts
 from otm.errors import InvalidParameter
 from otm.evidence import noise_limit

@@ -16,8 +16,16 @@ from numpy.typing import NDArray
 from otm import drawing
 from otm._time import Stopwatch
 from otm.audit.budget import DETECT, ENOUGH, USUAL, DetectionBudget, Errors, check_errors
-from otm.audit.coverage import LONGER_STATE, SAMPLES, STATE, Coverage
-from otm.audit.report import SingleAudit, Verdict, facts, format_probability
+from otm.audit.report import (
+    LONGER_STATE,
+    SAMPLES,
+    STATE,
+    Coverage,
+    SingleAudit,
+    Verdict,
+    facts,
+    format_probability,
+)
 from otm.errors import InvalidParameter, TooLarge
 from otm.evidence import (
     detectable,

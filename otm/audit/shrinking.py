@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.budget import OutOfTime
-from otm.audit.integration import ExactAudit, IntegratedAudit
-from otm.audit.sequence_audit import SequenceAudit
+from otm.audit.integration import ExactAudit, IntegratedAudit, SequenceAudit
 from otm.audit.standard_problems import (
     last_token,
     one_per_drafter,

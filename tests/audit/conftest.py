@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 import otm
+from benchmarks.corpus.one_token import resample_target
 from otm import audit
 from otm.audit.batteries import BatteryAudit
-from tests.audit.callables import one_uniform
 
 
 @pytest.fixture(scope="package")
 def failing() -> BatteryAudit:
     """A battery that fails, with its counterexample."""
-    return audit.battery(one_uniform, only="exact", laws=[otm.IID(2)], seconds=120.0)
+    only = ["two tokens", "ties", "equal", "one token each"]
+    return audit.battery(resample_target, only=only, laws=[otm.IID(1)], seconds=120.0)

@@ -53,21 +53,27 @@ def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(
     assert said in str(found)
 
 
-def test_means_alone_have_no_position() -> None:
-    part = Tally(name="a", steps=100.0, accepted=150.0)
-    found = audit.acceptance_counts(
-        AcceptanceRecord(form="means", unit="run", parts=(part,), convention=""), expected=(0.1,)
-    )
-    assert (found.verdict, found.severity, found.excess) == ("no verdict", 0.0, -1.0)
-    assert "means only" in str(found)
-
-
-def test_rounded_rates_are_taken_at_their_lower_end() -> None:
-    part = Tally.of_survivors([8_003.5], steps=10_000, name="a")
-    record = AcceptanceRecord(form="rates", unit="run", parts=(part,), convention="")
-    assert audit.acceptance_counts(record, expected=(0.79,)).excess == pytest.approx(
-        0.80035 * 0.995 - 0.79
-    )
+@pytest.mark.parametrize(
+    ("part", "excess", "severity", "said"),
+    [
+        (Tally(name="a", steps=100.0, accepted=150.0), -1.0, 0.0, "means only"),
+        # rounded rates are taken at their lower end
+        (
+            Tally.of_survivors([8_003.5], steps=10_000, name="a"),
+            0.80035 * 0.995 - 0.1,
+            0.80035 * 0.995 - 0.1 - math.sqrt(math.log(1 / 0.05) / 2 / 10_000),
+            "at most 1/10 is possible",
+        ),
+    ],
+)
+def test_means_have_no_position_and_rates_are_rounded(
+    part: Tally, excess: float, severity: float, said: str
+) -> None:
+    record = AcceptanceRecord(form="means", unit="run", parts=(part,), convention="")
+    found = audit.acceptance_counts(record, expected=(0.1,))
+    assert [found.excess, found.severity] == pytest.approx([excess, severity], abs=1e-12)
+    assert found.verdict == ("not lossless" if severity else "no verdict")
+    assert said in str(found)
 
 
 def test_false_alarms_and_power() -> None:

@@ -1,4 +1,6 @@
-"""Blocks by samples: joint laws, batches whose rows differ, bonus tokens."""
+"""Blocks of tokens: the joint law by enumeration and by samples, the faults that only position can
+show, batches whose rows differ, and what is no block.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,38 @@ from typing import Any
 import numpy as np
 import pytest
 
+import otm
+from benchmarks.corpus.blocks import chain, one_uniform_for_all_positions
+from benchmarks.corpus.one_token import draw
 from otm import audit
 from otm.audit.blocks import Models
 from otm.audit.sampled_audit import audit_of_draws, jointly
 from otm.audit.standard_problems import standard_models
 from otm.tracing.answers import CandidateFailure
-from tests.audit.callables import chain, one_uniform_for_all_positions
+
+UNEQUAL = "after the token before"
+
+
+def integrated(verify: Any, model: str = UNEQUAL, gamma: int = 2) -> Any:
+    p, q = standard_models(gamma)[model]
+    return audit.sequence(verify, draft=p, target=q, num_drafts=gamma)
+
+
+def test_a_block_that_ends_early_is_completed_by_the_target() -> None:
+    """One token of two, padded with −1, of which none was accepted; by integration and samples."""
+    early: Any = lambda p, q, d, u: (np.array([draw(q[0], u[0]), -1]), 0)  # noqa: E731
+    result = integrated(early)
+    assert (result.verdict, audited(early).verdict) == ("lossless", "no difference found")
+    assert (result.first_position, result.accepted) == (None, 0.0)
+    assert result.tokens_per_call == pytest.approx(1.0, abs=1e-15)
+
+
+def test_models_must_fit() -> None:
+    two, three, wide = (otm.sequence.ZerothOrder(np.full(n, 1 / n)) for n in (2, 3, 50))
+    with pytest.raises(otm.errors.ShapeMismatch, match="one vocabulary"):
+        audit.sequence(chain, draft=two, target=three, num_drafts=1)
+    with pytest.raises(otm.errors.TooLarge, match="toy models"):
+        audit.sequence(chain, draft=wide, target=wide, num_drafts=9)
 
 
 def rows_of(verify: Any) -> audit.BlockBatchCandidate:
@@ -21,7 +49,7 @@ def rows_of(verify: Any) -> audit.BlockBatchCandidate:
 
     def kernel(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
         found = np.full((len(drafts), drafts.shape[1] + 1), -1)
-        for i, u in enumerate(rng.random((len(drafts), drafts.shape[1] + 1))):
+        for i, u in enumerate(rng.random(found.shape)):
             tokens = verify(p[i], q[i], drafts[i], u)[0]
             found[i, : len(tokens)] = tokens
         return found
@@ -29,27 +57,29 @@ def rows_of(verify: Any) -> audit.BlockBatchCandidate:
     return audit.BlockBatchCandidate(kernel, name="rows")
 
 
-def audited(candidate: Any, model: str, gamma: int = 2, **options: Any) -> Any:
+def audited(candidate: Any, model: str = UNEQUAL, gamma: int = 2, detect: float = 0.15) -> Any:
     p, q = standard_models(gamma)[model]
-    options = {"rng": np.random.default_rng(3), "errors": audit.Errors(detect=0.15)} | options
+    options: Any = {"rng": np.random.default_rng(3), "errors": audit.Errors(detect=detect)}
     return audit.sampled_blocks(candidate, draft=p, target=q, num_drafts=gamma, **options)
 
 
 @pytest.mark.parametrize("candidate", [rows_of(chain), chain], ids=["kernel", "one block a call"])
 def test_a_lossless_one_passes(candidate: Any) -> None:
-    result = audited(candidate, "after the token before")
-    assert result.verdict == "no difference found"
-    assert result.coverage.tokens == (3,)
+    """Its whole blocks, Σ over blocks of Π min(p, q), and its mean number of accepted tokens."""
+    p, q = standard_models(2)[UNEQUAL]
+    kept = {
+        (a, b): np.minimum(p.next([]), q.next([]))[a] * np.minimum(p.next([a]), q.next([a]))[b]
+        for a, b in itertools.product(range(3), repeat=2)
+    }
+    result = audited(candidate)
+    assert (result.verdict, result.coverage.tokens) == ("no difference found", (3,))
     assert result.membership is None
     assert "of whole blocks" in str(result)
-    # Pr(both accepted): Σ over blocks of Π min(p, q).
-    p, q = standard_models(2)["after the token before"]
-    pairs = itertools.product(range(3), repeat=2)
-    whole = sum(
-        np.minimum(p.next([]), q.next([]))[a] * np.minimum(p.next([a]), q.next([a]))[b]
-        for a, b in pairs
-    )
-    assert result.rule.low <= whole <= result.rule.high
+    assert result.rule.low <= sum(kept.values()) <= result.rule.high
+    if candidate is chain:
+        mean = np.minimum(p.next([]), q.next([])).sum() + sum(kept.values())
+        exact = integrated(chain)
+        assert [exact.accepted, exact.tokens_per_call] == pytest.approx([mean, 1 + mean], abs=1e-14)
 
 
 def bonus_from_the_row_before(p: Any, q: Any, drafts: Any, u: Any) -> Any:
@@ -57,25 +87,13 @@ def bonus_from_the_row_before(p: Any, q: Any, drafts: Any, u: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fault", "gamma"),
-    [
-        (bonus_from_the_row_before, 1),
-        (bonus_from_the_row_before, 2),
-        (one_uniform_for_all_positions, 2),
-    ],
+    ("fault", "gamma"), [(bonus_from_the_row_before, 1), (one_uniform_for_all_positions, 2)]
 )
 def test_a_fault_after_the_first_token_shows(fault: Any, gamma: int) -> None:
     """The first token is right in both: an audit of it alone finds nothing."""
-    p, q = standard_models(gamma)["after the token before"]
-    exact = audit.sequence(fault, draft=p, target=q, num_drafts=gamma)
-    assert exact.first_position is not None
+    exact = integrated(fault, gamma=gamma)
     assert exact.first_position > 1
-    result = audited(
-        rows_of(fault),
-        "after the token before",
-        gamma,
-        errors=audit.Errors(detect=exact.total_variation),
-    )
+    result = audited(rows_of(fault), gamma=gamma, detect=exact.total_variation)
     assert result.verdict == "not lossless"
 
 
@@ -85,14 +103,11 @@ def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
     """
 
     def shared(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
-        return rows_of(chain).verify(
-            np.repeat(p[:1], len(p), 0), np.repeat(q[:1], len(q), 0), drafts, rng
-        )
+        first = (np.repeat(laws[:1], len(laws), 0) for laws in (p, q))
+        return rows_of(chain).verify(*first, drafts, rng)
 
-    said = [
-        audited(audit.BlockBatchCandidate(shared), model).verdict
-        for model in ("same at every position", "after the token before")
-    ]
+    kernel = audit.BlockBatchCandidate(shared)
+    said = [audited(kernel, model).verdict for model in ("same at every position", UNEQUAL)]
     assert said == ["no difference found", "not lossless"]
 
 
@@ -103,18 +118,20 @@ def test_rows_that_are_answered_for_each_other_show_in_small_batches() -> None:
         return np.roll(rows_of(chain).verify(p, q, drafts, rng), 1, axis=0)
 
     kernel, rng = audit.BlockBatchCandidate(turned), np.random.default_rng(4)
-    assert audited(kernel, "same at every position").verdict == "no difference found"
     models = Models(*standard_models(1)["same at every position"], 1)
     for candidate, verdict, said in (
-        (kernel, "not lossless", "rows [0, 1, 2, 3, 4] of a batch have the answers to rows [4, 0,"),
+        (
+            kernel,
+            "not lossless",
+            "rows mixed up, rows [0, 1, 2, 3, 4] of a batch have the answers to rows [4, 0,",
+        ),
         (rows_of(chain), "no difference found", ""),
     ):
         called, mixed_up = candidate.in_batches(2, rng)
         drawing = jointly(called.drawing(models, rng), 2)
         found = audit_of_draws(drawing, name="rows", errors=audit.Errors(detect=0.2))
         assert found.verdict == verdict
-        assert said in mixed_up
-        assert bool(said) == bool(mixed_up)
+        assert mixed_up.startswith(said) and bool(said) == bool(mixed_up)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +141,12 @@ def test_rows_that_are_answered_for_each_other_show_in_small_batches() -> None:
         lambda p, q, drafts, rng: drafts[1:],
         lambda p, q, drafts, rng: np.full_like(drafts, -1),
         lambda p, q, drafts, rng: drafts * 0 + 3,
-        lambda p, q, drafts, rng: np.stack(
-            [drafts[:, 0], drafts[:, 0] * 0 - 1, drafts[:, 1]], axis=1
-        ),
+        lambda p, q, drafts, rng: drafts * 0 - 2,
+        lambda p, q, drafts, rng: np.pad(drafts, ((0, 0), (1, 0)), constant_values=-1),
         lambda p, q, drafts, rng: drafts * 1.0,
     ],
-    ids=["one axis", "rows missing", "nothing", "outside", "a gap", "floats"],
+    ids=["one axis", "rows missing", "nothing", "outside", "below", "a gap", "floats"],
 )
 def test_what_is_no_block_is_refused(answer: Any) -> None:
     with pytest.raises(CandidateFailure, match="must return"):
-        audited(audit.BlockBatchCandidate(answer), "after the token before")
+        audited(audit.BlockBatchCandidate(answer))

@@ -1,11 +1,11 @@
-"""Steps, kernels of trees and generations in the battery: told apart by their arguments, passed
-when right, found when wrong.
+"""Code that draws by itself: steps, and what they share with kernels of trees and generations in
+the battery. Passed when right, found when wrong, sampled with the reason where it has no branches.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,33 +14,23 @@ import pytest
 import otm
 from benchmarks.corpus import steps, trees
 from otm import audit
-from otm.audit import exports
-from otm.audit.batteries import BatteryAudit
 from otm.audit.budget import ENOUGH
-from otm.audit.templates import generate as generation_template
+from otm.audit.end_to_end import JointAudit
+from otm.audit.standard_problems import CHAINED, MarkovModel
+from otm.audit.templates import step as step_template
+from otm.sequence import ZerothOrder
 from otm.tracing.answers import CandidateFailure
+from tests.audit.callables import carry_out
 
 SECONDS = 120.0
 """Enough on a busy machine; a few are used."""
 
-
-def plain(draft: Any, target: Any, request: Any) -> list[list[int]]:
-    """Write one row, a token at a time, and refuse more."""
-    (ids,) = request.input_ids
-    text = ids.tolist()
-    for _ in range(request.length):
-        mass = otm.Processing(temperature=request.temperature, top_p=request.top_p)(
-            target([text]).logits[0, -1]
-        )
-        text.append(int(request.rng.choice(len(mass), p=mass)))
-        if text[-1] == request.end:
-            break
-    return [text[len(ids) :]]
+DRAFT, TARGET = (MarkovModel(rows) for rows in CHAINED["after the token before"])
 
 
-def unprocessed(draft: Any, target: Any, request: Any) -> list[list[int]]:
-    """Forget the temperature."""
-    return plain(draft, target, dataclasses.replace(request, temperature=1.0))
+def audited(candidate: Any, **options: Any) -> Any:
+    given = {"draft": DRAFT, "target": TARGET, "length": 2, "rng": np.random.default_rng(0)}
+    return audit.step(candidate, **given | options)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +38,6 @@ def unprocessed(draft: Any, target: Any, request: Any) -> list[list[int]]:
     [
         (steps.step, "a step that drafts by itself, 3 tokens"),
         (trees.recursive, "a tree of 2 drafts"),
-        (generation_template.candidate, "a generation of 1 row"),
     ],
 )
 def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
@@ -59,76 +48,55 @@ def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
     assert not found.left_out
 
 
-def repeated(found: BatteryAudit, candidate: Any) -> None:
-    """Carry out the counterexample of a battery as the test to keep, on a candidate."""
-    source = exports.as_test(found.counterexample, "candidate")
-    names: dict[str, Any] = {"candidate": candidate}
-    exec(source.replace("# import candidate here", ""), names)
-    names["test_candidate_on_the_smallest_problem_found"]()
-
-
-@pytest.mark.parametrize(
-    "candidate",
-    [
-        steps.shared_noise,
-        steps.stale_row,
-        audit.TreeCandidate(trees.youngest_first, siblings="without"),
-        unprocessed,
-    ],
-)
-def test_what_is_wrong_is_found(candidate: Any) -> None:
-    found = audit.battery(candidate, seconds=SECONDS)
-    assert found.verdict == "not lossless"
-    assert found.severity > 0.02
-    assert "not lossless" in str(found)
-    with pytest.raises(AssertionError, match="not lossless"):
-        repeated(found, candidate)
-
-
-def test_what_a_loop_does_not_take_is_left_out_and_named() -> None:
-    found = audit.battery(plain, seconds=SECONDS)
-    assert found.verdict == "lossless"
-    assert any(note.startswith("two rows of different lengths") for note in found.left_out)
-    assert "two rows of different lengths" in str(found.coverage)
-
-
 @pytest.mark.parametrize("gamma", [5, pytest.param(10, marks=pytest.mark.long)])
-def test_long_steps_are_told_by_a_few_positions_at_a_time(gamma: int) -> None:
+def test_long_steps_are_told_by_a_few_positions_at_a_time(
+    gamma: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Right, or wrong in the last token only: 3^γ drafts are too many to branch on, windows of a
     few are not.
     """
+    monkeypatch.setattr(step_template, "GAMMA", gamma)
 
-    def written(draft: Any, target: Any, rng: Any, bonus: Any) -> list[int]:
-        drafts: list[int] = []
-        for _ in range(gamma):
-            law = draft.next(drafts)
-            drafts.append(int(rng.choice(len(law), p=law)))
-        for i, x in enumerate(drafts):
-            p, q = draft.next(drafts[:i]), target.next(drafts[:i])
-            if not rng.random() * p[x] < q[x]:
-                rest = np.maximum(q - p, 0.0)
-                return [*drafts[:i], int(rng.choice(len(rest), p=rest / rest.sum()))]
-        law = bonus.next(drafts)
-        return [*drafts, int(rng.choice(len(law), p=law))]
+    def bonus_of_the_draft(draft: Any, target: Any, rng: Any) -> list[int]:
+        *tokens, last = step_template.candidate(draft, target, rng)
+        if len(tokens) == gamma:
+            last = int(rng.choice(draft.num_tokens, p=draft.next(tokens)))
+        return [*tokens, last]
 
-    def step(draft: Any, target: Any, rng: Any) -> list[int]:
-        return written(draft, target, rng, target)
-
-    found = audit.battery(step, seconds=SECONDS, shrink_for=0)
-    assert (found.verdict, found.left_out, found.coverage.by[0][0]) == (
-        "lossless",
-        (),
-        "branching on draws",
-    )
+    found = audit.battery(step_template.candidate, seconds=SECONDS)
+    assert (found.verdict, found.left_out) == ("lossless", ())
+    assert found.coverage.by[0][0] == "branching on draws"
     assert found.coverage.tokens == (gamma + 1,)
-    wrong = audit.battery(
-        lambda draft, target, rng: written(draft, target, rng, draft), seconds=SECONDS
-    )
+    wrong = audit.battery(bonus_of_the_draft, seconds=SECONDS)
     assert wrong.verdict == "not lossless"
     assert {label for label in wrong.failed if "tokens" in label} == {
         label for label in wrong.audits if label.endswith(f"to {gamma + 1}")
     }
-    repeated(wrong, step)  # the right one passes
+    carry_out(wrong.counterexample, "candidate", candidate=step_template.candidate)
+
+
+@pytest.mark.parametrize(("over", "verdict"), [(False, "lossless"), (True, "not lossless")])
+def test_nothing_follows_the_end_of_sequence(over: bool, verdict: str) -> None:
+    def plain(draft: Any, target: Any, rng: Any) -> list[int]:
+        x = int(rng.choice(3, p=target.next([])))
+        if x == 2 and not over:
+            return [x]
+        return [x, int(rng.choice(3, p=TARGET.next([0, x])))]
+
+    assert audited(plain, end=2).verdict == verdict
+
+
+def test_a_loop_that_is_left_by_luck_comes_to_an_end() -> None:
+    """It goes on with probability .55: the likelier part alone would be followed for ever."""
+
+    def after_a_wait(draft: Any, target: Any, rng: Any) -> list[int]:
+        while rng.random() < 0.55:
+            pass
+        return [int(rng.random() < 0.5)]
+
+    fair = ZerothOrder([0.5, 0.5])
+    found = audited(after_a_wait, draft=fair, target=fair, length=1, seconds=30.0)
+    assert (found.verdict, type(found)) == ("lossless", JointAudit)
 
 
 def summed(draft: Any, target: Any, rng: Any) -> list[int]:
@@ -137,64 +105,68 @@ def summed(draft: Any, target: Any, rng: Any) -> list[int]:
     return [int(np.searchsorted(np.cumsum(target.next([]))[:-1], u, side="right"))]
 
 
+def test_what_has_no_branches_is_sampled_and_says_why() -> None:
+    def floating(draft: Any, target: Any, rng: Any) -> list[int]:
+        u = float(rng.random())
+        return [int(np.searchsorted(np.cumsum(draft.next([])), u, side="right"))]
+
+    found = audited(floating, errors=audit.Errors(detect=0.2))
+    assert found.verdict == "not lossless"
+    assert "plain float" in found.reason
+    assert str(found).splitlines()[3] == f"Not traced, since {found.reason}."
+    right = audit.battery(summed, seconds=SECONDS, errors=audit.Errors(detect=0.2))
+    assert (right.verdict, right.coverage.detect) == ("no difference found", 0.2)
+    assert 0.0 < right.false_alarm <= 1e-9 + 1e-15
+    assert "samples" in right.summary()
+
+
 def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
     def slow(draft: Any, target: Any, rng: Any) -> list[int]:
         time.sleep(1e-4)
         return summed(draft, target, rng)
 
-    mass = np.full(2, 0.5)
-    model = otm.sequence.ZerothOrder(mass)
-    given = {
-        "draft": model,
-        "target": model,
-        "length": 1,
-        "rng": np.random.default_rng(0),
-    }
-    levels = (0.1, 0.2, 0.3)
-    planned = [
-        audit.samples_needed(mass, detect=level, false_alarm=1e-9 / 6, missed=1e-3)
-        for level in levels
-    ]
-    for seconds, detect in ((1e6, 0.1), (0.0, 0.3)):
-        found = audit.step(
-            slow, errors=audit.Errors(detect=audit.DetectionBudget(levels, seconds)), **given
+    model, levels = ZerothOrder([0.5, 0.5]), (0.1, 0.2, 0.3)
+    plans = {
+        level: audit.samples_needed(
+            np.full(2, 0.5), detect=level, false_alarm=1e-9 / 6, missed=1e-3
         )
+        for level in levels
+    }
+    for seconds, detect in ((1e6, 0.1), (0.0, 0.3)):
+        errors = audit.Errors(detect=audit.DetectionBudget(levels, seconds))
+        found = audited(slow, draft=model, target=model, length=1, errors=errors)
         # what is chosen by the time alone clears nobody where it is large
         verdict = "no difference found" if detect <= ENOUGH else "little power"
-        assert (found.verdict, found.asked, found.planned) == (
-            verdict,
-            detect,
-            planned[levels.index(detect)],
-        )
+        assert (found.verdict, found.asked, found.planned) == (verdict, detect, plans[detect])
         assert found.errors.false_alarm <= 1e-9 / 3
-
-
-def test_without_branches_samples_decide_and_their_false_alarm_is_counted() -> None:
-    found = audit.battery(summed, seconds=SECONDS, errors=audit.Errors(detect=0.2))
-    assert (found.verdict, found.coverage.detect) == ("no difference found", 0.2)
-    assert 0.0 < found.false_alarm <= 1e-9 + 1e-15
-    assert "samples" in found.summary()
-
-
-def test_what_fails_everywhere_says_so() -> None:
-    with pytest.raises(CandidateFailure, match=r"ZeroDivisionError.*test_end_to_end.py:\d+ in "):
-        audit.battery(lambda tree, rng: tree.tokens[0] + 1 // 0)
-
-
-def test_what_reads_no_tree_is_no_kernel_of_trees() -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match="reads nothing of its tree"):
-        audit.battery(lambda p, q: 1)
 
 
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
+        (lambda: audited(lambda draft, target, rng: [0, 0, 0]), "1 to 2 tokens"),
+        (
+            lambda: audit.battery(lambda tree, rng: tree.tokens[0] + 1 // 0),
+            r"ZeroDivisionError.*test_end_to_end.py:\d+ in ",
+        ),
+    ],
+)
+def test_what_fails_everywhere_says_so(ask: Callable[[], Any], said: str) -> None:
+    with pytest.raises(CandidateFailure, match=said):
+        ask()
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: audited(7), "needs a function"),
+        (lambda: audited(steps.step, end=3), r"end must be a token in \[0, 3\)"),
         (lambda: audit.battery(steps.step, laws=[otm.IID(1)]), "drafts by itself"),
         (lambda: audit.battery(steps.step, only="sampled"), "its draws are branched on"),
-        (lambda: audit.shrink(audit.TreeCandidate(trees.recursive)), "needs a function"),
+        (lambda: audit.shrink(audit.TreeCandidate(trees.recursive)), "a kernel of trees"),
         (lambda: audit.TreeCandidate(steps.step, siblings="some"), "must be 'with'"),
     ],
 )
-def test_laws_and_lengths_are_not_of_wholes(ask: Any, said: str) -> None:
+def test_what_is_not_of_wholes_is_refused(ask: Callable[[], Any], said: str) -> None:
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         ask()

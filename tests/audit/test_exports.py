@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 from xml.etree import ElementTree
@@ -10,96 +11,89 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus import gaps, steps
+from benchmarks.corpus import blocks, gaps, one_token, steps, trees
 from otm import audit
 from otm.audit import exports
-from tests.audit import callables
+from otm.audit.templates import generate
+from tests.audit.callables import carry_out
 
 
 def test_json(failing: Any) -> None:
-    found = json.loads(exports.as_json(failing))
-    assert (found["name"], found["verdict"]) == ("one_uniform", "not lossless")
+    found = json.loads(exports.as_json(failing, "kernels:verify"))
+    assert (found["name"], found["verdict"]) == ("resample_target", "not lossless")
     assert found["coverage"]["line"] == str(failing.coverage)
     assert found["total_variation"] == failing.severity
-    assert {
-        entry["instance"] for entry in found["instances"] if entry["verdict"] == "not lossless"
-    } == set(failing.failed)
-    assert "def test_one_uniform" in found["counterexample"]["test"]
+    rows = found["instances"]
+    verdicts = {entry["instance"]: entry["verdict"] == "not lossless" for entry in rows}
+    assert verdicts == {name: name in failing.failed for name in failing.audits}
+    assert found["counterexample"]["total_variation"] == failing.counterexample.severity
+    assert "from kernels import verify" in found["counterexample"]["test"]
 
 
 def test_junit(failing: Any) -> None:
     suite = ElementTree.fromstring(exports.as_junit(failing))
-    cases = suite.findall("testcase")
-    assert int(suite.get("tests") or 0) == len(cases) == len(failing.audits)
-    assert {case.get("name") for case in cases if case.find("failure") is not None} == set(
-        failing.failed
-    )
-    assert int(suite.get("failures") or 0) == len(failing.failed)
-    assert (suite.findtext("system-out") or "").startswith("## `one_uniform`: not lossless")
+    failures = {
+        case.get("name"): case.find("failure") is not None for case in suite.iter("testcase")
+    }
+    assert failures == {name: name in failing.failed for name in failing.audits}
+    counts = [suite.get(name) for name in ("tests", "failures", "errors")]
+    assert counts == ["6", "3", "1"]  # with two hardly different laws, by an ε of the code
+    assert "`resample_target`: not lossless" in (suite.findtext("system-out") or "")
 
 
 def test_sarif(failing: Any) -> None:
-    run = json.loads(exports.as_sarif(failing, callables.one_uniform))["runs"][0]
+    log = exports.as_sarif(failing, one_token.resample_target)
+    (run,) = json.loads(log)["runs"]
     (result,) = run["results"]
     assert result["ruleId"] in {rule["id"] for rule in run["tool"]["driver"]["rules"]}
     place = result["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"].endswith("tests/audit/callables.py")
+    assert place["artifactLocation"]["uri"].endswith("benchmarks/corpus/one_token.py")
     assert place["region"]["startLine"] > 1
-    passed = audit.exact(
-        callables.maximal, otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
-    )
+    even = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
+    passed = audit.exact(one_token.speculative_sampling, even)
     assert json.loads(exports.as_sarif(passed))["runs"][0]["results"] == []
 
 
-@pytest.mark.parametrize("name", ["one_uniform", "one_uniform_for_all_positions"])
-def test_the_counterexample_is_a_test_that_fails_until_it_is_mended(name: str) -> None:
-    fault = getattr(callables, name)
-    if name == "one_uniform":
-        found: Any = audit.shrink(fault, law=otm.IID(2))
-    else:
-        found = audit.shrink_sequence(fault, num_drafts=[2])
-    code = exports.as_test(found, f"tests.audit.callables:{name}")
-    names: dict[str, Any] = {}
-    exec(code, names)
-    test = next(value for key, value in names.items() if key.startswith("test_"))
-    with pytest.raises(AssertionError, match="not lossless"):
-        test()
-    names[name] = callables.recursive if name == "one_uniform" else callables.chain
-    test()
+def test_the_counterexample_is_a_test_that_fails_until_it_is_mended(failing: Any) -> None:
+    """One of a token, and one of blocks, which fails from its second position on."""
+    shared = audit.shrink_sequence(blocks.one_uniform_for_all_positions, num_drafts=[2])
+    assert shared is not None
+    assert (shared.num_drafts, shared.law.shape[0], shared.first_position) == (2, 2, 2)
+    for found, fault, right in (
+        (failing.counterexample, one_token.resample_target, one_token.speculative_sampling),
+        (shared, blocks.one_uniform_for_all_positions, blocks.chain),
+    ):
+        path = f"{fault.__module__}:{fault.__name__}"
+        with pytest.raises(AssertionError, match="not lossless"):
+            carry_out(found, path)
+        carry_out(found, path, **{fault.__name__: right})
 
 
-def writes_at_temperature_one(draft: Any, target: Any, request: Any) -> list[list[int]]:
-    text = request.input_ids[0].tolist()
-    for _ in range(request.length):
-        mass = otm.from_logits(target([text]).logits[0, -1])
-        text.append(int(request.rng.choice(len(mass), p=mass)))
-    return [text[-request.length :]]
-
-
-def first_child(tree: Any, rng: Any) -> list[int]:
-    return [int(tree.tokens[1])]
+def at_temperature_one(draft: Any, target: Any, request: Any) -> list[list[int]]:
+    return generate.candidate(draft, target, dataclasses.replace(request, temperature=1.0))
 
 
 @pytest.mark.parametrize(
     ("candidate", "only"),
     [
         (audit.LogitCandidate(gaps.residual_before_temperature), "k=1), temperature 0.6"),
-        (steps.shared_noise, "after the token before"),
-        (first_child, "two siblings, far apart"),
-        (audit.GenerationCandidate(writes_at_temperature_one), "temperature 0.6"),
+        (steps.stale_row, "after the token before"),
+        (
+            audit.TreeCandidate(trees.youngest_first, siblings="without"),
+            "two siblings, after the token before",
+        ),
+        (audit.GenerationCandidate(at_temperature_one), "temperature 0.6"),
     ],
     ids=["logits", "step", "tree", "generation"],
 )
 def test_the_counterexample_of_every_kind_runs_as_it_stands(candidate: Any, only: str) -> None:
     found = audit.battery(candidate, only=only).counterexample
     function = getattr(candidate, "verify", candidate)
-    code = exports.as_test(found, f"{function.__module__}:{function.__name__}")
-    names: dict[str, Any] = {}
-    exec(code, names)
-    test = next(value for key, value in names.items() if key.startswith("test_"))
+    path = f"{function.__module__}:{function.__name__}"
+    assert found is not None
+    assert "standard_problems" not in exports.as_test(found, path)  # laws in numbers
     with pytest.raises(AssertionError, match="not lossless"):
-        test()
-    assert "standard_problems" not in code  # laws in numbers
+        carry_out(found, path)
 
 
 def test_what_is_not_integrated_has_no_test() -> None:

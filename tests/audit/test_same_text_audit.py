@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from otm import audit
-from otm.audit.same_text_audit import SameTextAudit
 from otm.audit.text_log import LoggedText
 from otm.errors import InvalidParameter
 
@@ -42,6 +41,21 @@ def nothing(rng: np.random.Generator, shape: Any) -> Any:
 def that_grows(rng: np.random.Generator, shape: Any) -> Any:
     """None at the first token, which a common prefill makes, and full noise from the fifth on."""
     return np.minimum(1.0, np.arange(shape[1]) / 5)[None, :, None] * normal(rng, shape)
+
+
+def beside(places: slice) -> Noise:
+    """Normal noise, and values that are off by about 2 at some places."""
+
+    def noise(rng: np.random.Generator, shape: Any) -> Any:
+        found = normal(rng, shape)
+        found[:, places] += 2.0 * rng.standard_normal(found[:, places].shape)
+        return found
+
+    return noise
+
+
+def rare(rng: np.random.Generator, shape: Any) -> Any:
+    return 0.3 * (rng.random((*shape[:2], 1)) < 0.001) * rng.standard_normal(shape)
 
 
 def runs(
@@ -77,139 +91,105 @@ def of_values(names: Any, values: Any, flipped: int = 0) -> list[LoggedText]:
     return found
 
 
-def spoiled(
-    pair: tuple[list[LoggedText], list[LoggedText]], fault: Callable[[LoggedText], LoggedText]
-) -> SameTextAudit:
-    """Audit two runs, of which the second has a fault in each text."""
-    plain, speculative = pair
-    return audit.same_text(plain, [fault(text) for text in speculative])
+def with_tokens(text: LoggedText, choose: Callable[[int, list[Any], Any], Any]) -> LoggedText:
+    """Return a text in which each token is chosen by place, from the likeliest and their values."""
+    ranked = [sorted(top, key=top.__getitem__, reverse=True) for top in text.top]
+    tokens = map(choose, range(len(ranked)), ranked, text.top)
+    return dataclasses.replace(text, tokens=tuple(tokens))
 
 
 @pytest.mark.parametrize("noise", [normal, laplace, of_many_scales, on_a_grid, that_grows])
-@pytest.mark.parametrize("seed", range(3))
-def test_rounding_is_called_rounding(noise: Noise, seed: int) -> None:
-    found = audit.same_text(*runs(np.random.default_rng(seed), noise))
-    assert found.verdict in ("rounding", "identical"), str(found)
-    assert found.obstacle == ""
-    flips = sum(one.change > 1e-6 for one in found.differences)
+@pytest.mark.parametrize("texts", [16, pytest.param(1_000, marks=pytest.mark.long)])
+def test_rounding_is_called_rounding(noise: Noise, texts: int) -> None:
+    found = audit.same_text(*runs(np.random.default_rng(5), noise, texts=texts))
+    assert (found.verdict, found.obstacle) == ("rounding", ""), str(found)
     mean, spread = found.expected
-    assert abs(flips - mean) <= 5 * spread + 3
+    assert len(found.differences) <= mean + 5 * spread + 3
+    # on a grid many are tied, and these runs take the first of equal tokens both times
+    assert len(found.differences) >= mean - 5 * spread - 3 or noise is on_a_grid
     # the certificate: what is beyond the limit did not flip
     assert found.limit is not None
     assert all(one.margin <= found.limit for one in found.differences)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("noise", [normal, laplace, of_many_scales, on_a_grid, that_grows])
-def test_a_thousand_texts_give_no_false_alarm(noise: Noise) -> None:
-    pair = runs(np.random.default_rng(5), noise, texts=1_000)
-    assert audit.same_text(*pair).verdict == "rounding"
 
 
 FAULTY = 100
 """Where faults begin."""
 
 
-def without_a_token(text: LoggedText) -> LoggedText:
-    return LoggedText(
-        text.tokens[:FAULTY] + text.tokens[FAULTY + 1 :],
-        text.top[:FAULTY] + text.top[FAULTY + 1 :],
-        finish="length",
-    )
-
-
-def with_a_token_twice(text: LoggedText) -> LoggedText:
-    return LoggedText(
-        text.tokens[:FAULTY] + text.tokens[FAULTY - 1 :],
-        text.top[:FAULTY] + text.top[FAULTY - 1 :],
-        finish="length",
-    )
-
-
-def with_other_values(text: LoggedText) -> LoggedText:
-    """As after a stale row of the cache or a wrong position: each later value is off by about 1."""
-    rng = np.random.default_rng(len(text.tokens))
-    names, values = (np.asarray([list(part) for part in parts]) for parts in _lists(text))
-    values[FAULTY:] += rng.standard_normal(values[FAULTY:].shape)
-    return of_values(names[None], values[None], 60)[0]
-
-
-def _lists(text: LoggedText) -> tuple[Any, Any]:
-    return [top.keys() for top in text.top], [top.values() for top in text.top]
-
-
-def with_an_unverified_draft(text: LoggedText) -> LoggedText:
-    third = sorted(text.top[FAULTY], key=text.top[FAULTY].__getitem__)[2]
-    tokens = (*text.tokens[:FAULTY], third, *text.tokens[FAULTY + 1 :])
-    return dataclasses.replace(text, tokens=tokens)
-
-
-def that_goes_on(text: LoggedText) -> LoggedText:
-    return LoggedText((*text.tokens, 1, 2), text.top + text.top[:2], finish="length")
+def shifted(text: LoggedText, by: int) -> LoggedText:
+    tokens, top = (part[:FAULTY] + part[FAULTY + by :] for part in (text.tokens, text.top))
+    return LoggedText(tokens, top, finish="length")
 
 
 @pytest.mark.parametrize(
-    ("fault", "token", "words"),
+    ("fault", "noise", "token", "words"),
     [
-        (without_a_token, FAULTY, "1 token missing"),
-        (with_a_token_twice, FAULTY, "1 token doubled"),
-        (with_other_values, FAULTY, ""),
-        (with_an_unverified_draft, FAULTY, "behind the likeliest of its own list"),
-        (that_goes_on, 200, "goes on for 2 tokens"),
+        (lambda text: shifted(text, 1), normal, FAULTY, "1 token missing"),
+        (lambda text: shifted(text, -1), normal, FAULTY, "1 token doubled"),
+        # as after a stale row of the cache or a wrong position
+        (lambda text: text, beside(slice(FAULTY, None)), FAULTY, ""),
+        (
+            lambda text: with_tokens(text, lambda j, ranked, top: ranked[2 * (j == FAULTY)]),
+            normal,
+            FAULTY,
+            "behind the likeliest of its own list",
+        ),
+        (
+            lambda text: LoggedText((*text.tokens, 1, 2), text.top + text.top[:2], finish="length"),
+            normal,
+            200,
+            "goes on for 2 tokens",
+        ),
     ],
 )
 def test_planted_faults_are_found_where_they_are(
-    fault: Callable[[LoggedText], LoggedText], token: int, words: str
+    fault: Callable[[LoggedText], LoggedText], noise: Noise, token: int, words: str
 ) -> None:
     """At their first token, or, where they spoil values at random, within 20 of it."""
-    found = spoiled(runs(np.random.default_rng(1)), fault)
+    plain, speculative = runs(np.random.default_rng(1), noise)
+    found = audit.same_text(plain, [fault(text) for text in speculative])
     assert found.verdict == "fault"
-    assert token <= found.faults[0].token <= token + 20 * (fault is with_other_values)
+    assert token <= found.faults[0].token <= token + 20 * (noise is not normal)
     assert words in str(found)
     assert found.headline.startswith(f"fault: at token {found.faults[0].token} of text ")
 
 
 def test_a_lenient_choice_within_the_noise_is_found_by_its_number() -> None:
     """The runner-up is written wherever it is within .03: less than this noise may change."""
-
-    def lenient(text: LoggedText) -> LoggedText:
-        names, values = (np.asarray([list(part) for part in parts]) for parts in _lists(text))
-        tokens = names[np.arange(200), np.where(values[:, 1] > values[:, 0] - 0.03, 1, 0)]
-        return dataclasses.replace(text, tokens=tuple(tokens.tolist()))
-
-    found = spoiled(runs(np.random.default_rng(2), of_many_scales, texts=16), lenient)
+    plain, speculative = runs(np.random.default_rng(2), of_many_scales, texts=16)
+    lenient = [
+        with_tokens(text, lambda j, ranked, top: ranked[top[ranked[1]] > top[ranked[0]] - 0.03])
+        for text in speculative
+    ]
+    found = audit.same_text(plain, lenient)
     assert found.verdict == "fault"
     assert "behind the likeliest of its own list" in found.headline
 
 
 def test_the_last_of_equal_tokens_is_a_fault_where_nothing_is_rounded() -> None:
-    plain, same = runs(np.random.default_rng(3), nothing)
-    assert audit.same_text(plain, same).verdict == "identical"
-
-    found = audit.same_text(
-        [of_equals(text, 0) for text in plain], [of_equals(text, -1) for text in same]
+    pair = runs(np.random.default_rng(3), nothing)
+    assert audit.same_text(*pair).verdict == "identical"
+    first, last = (
+        [
+            with_tokens(
+                text,
+                lambda j, ranked, top, of=of: of(x for x in ranked if top[x] == top[ranked[0]]),
+            )
+            for text in texts
+        ]
+        for texts, of in zip(pair, (min, max), strict=True)
     )
+    found = audit.same_text(first, last)
     assert found.verdict == "fault"
     assert "a tie, of which the speculative run takes the last token" in found.headline
-
-
-def of_equals(text: LoggedText, which: int) -> LoggedText:
-    """Return a text of the first or the last of its likeliest tokens."""
-    tokens = [
-        sorted(name for name, value in top.items() if value == max(top.values()))[which]
-        for top in text.top
-    ]
-    return dataclasses.replace(text, tokens=tuple(tokens))
 
 
 def test_a_forced_run_is_compared_behind_the_first_difference() -> None:
     """The plain model along the speculative text: every flip counts, and a fault behind one."""
     plain, _ = runs(np.random.default_rng(4))
-    tokens = list(plain[0].tokens)
-    tokens[50], tokens[150] = (list(plain[0].top[j])[4] for j in (50, 150))
-    given = dataclasses.replace(plain[0], tokens=tuple(tokens), forced=True)
-    written = [dataclasses.replace(given, forced=False), *plain[1:]]
-    found = audit.same_text([given, *plain[1:]], written, tolerance=0.1)
+    written = with_tokens(plain[0], lambda j, ranked, top: ranked[4 * (j in (50, 150))])
+    given = dataclasses.replace(written, forced=True)
+    found = audit.same_text([given, *plain[1:]], [written, *plain[1:]], tolerance=0.1)
     assert [one.token for one in found.differences] == [50, 150]
     assert found.verdict == "fault"
 
@@ -259,34 +239,15 @@ def test_where_there_is_no_verdict_it_says_why(
     assert why in found.headline
 
 
-def rare(rng: np.random.Generator, shape: Any) -> Any:
-    return 0.3 * (rng.random((*shape[:2], 1)) < 0.001) * rng.standard_normal(shape)
-
-
-def coarse(rng: np.random.Generator, shape: Any) -> Any:
-    return 1.0 * rng.standard_normal(shape)
-
-
-@pytest.mark.parametrize(("noise", "why"), [(rare, "too few to measure"), (coarse, "no rounding")])
+@pytest.mark.parametrize(
+    ("noise", "why"),
+    [(rare, "too few to measure"), (beside(slice(0, None, 4)), "a fault from the start")],
+)
 def test_noise_that_is_too_rare_or_too_large_is_no_measure(noise: Noise, why: str) -> None:
+    """Wrong rows from token 0 on would teach that such changes are rounding."""
     found = audit.same_text(*runs(np.random.default_rng(6), noise, texts=100))
     assert found.verdict == "no verdict"
     assert why in found.headline
-
-
-@pytest.mark.parametrize("places", [slice(0, 2), slice(0, None, 4)])
-def test_a_fault_from_the_start_is_no_measure_of_rounding(places: slice) -> None:
-    """Wrong rows from token 0 on would teach that such changes are rounding."""
-    rng = np.random.default_rng(7)
-
-    def wrong(rng: np.random.Generator, shape: Any) -> Any:
-        noise = normal(rng, shape)
-        noise[:, places] += 2.0 * rng.standard_normal(noise[:, places].shape)
-        return noise
-
-    found = audit.same_text(*runs(rng, wrong, texts=20, length=100))
-    assert found.verdict == "no verdict"
-    assert "a fault from the start" in found.headline
 
 
 def test_nearly_equal_values_are_no_tie() -> None:

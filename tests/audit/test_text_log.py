@@ -105,30 +105,41 @@ def test_every_form_is_read(response: dict[str, Any], second: Any, tmp_path: Pat
     for text, count in ((once, 1), (json.dumps([response] * 2), 2), (f"{once}\n{once}\n", 2)):
         file.write_text(text, encoding="utf-8")
         found = read_texts(file)
-        assert len(found) == count
-        assert found[0].tokens == (5, 9)
-        assert found[0].top == ({5: -0.1, 7: -2.5}, second)
-        assert found[0].finish == "length"
+        assert [(one.tokens, one.finish) for one in found] == [((5, 9), "length")] * count
+        assert [one.top for one in found] == [({5: -0.1, 7: -2.5}, second)] * count
 
 
-def test_llama_cpp_after_its_samplers_writes_probabilities(tmp_path: Path) -> None:
-    top = [{"id": 5, "prob": 1.0}, {"id": 7, "prob": 0.0}]
-    line = {"completion_probabilities": [{"id": 5, "prob": 1.0, "top_probs": top}]}
-    (tmp_path / "run.json").write_text(json.dumps(line), encoding="utf-8")
-    assert read_texts(tmp_path / "run.json")[0].top == ({5: 0.0},)
+AFTER_SAMPLERS = [{"id": 5, "prob": 1.0}, {"id": 7, "prob": 0.0}]
+CHOICES = [
+    {"token_ids": [5, 9], "logprobs": None, "finish_reason": "stop"},
+    {"logprobs": {"content": [entry(" a", -0.1, (" a", -0.1))]}},
+]
 
 
-def test_without_log_probabilities_tokens_are_read_and_texts_stand_for_numbers(
-    tmp_path: Path,
-) -> None:
-    choices = [
-        {"token_ids": [5, 9], "logprobs": None, "finish_reason": "stop"},
-        {"logprobs": {"content": [entry(" a", -0.1, (" a", -0.1))]}},
-    ]
-    (tmp_path / "run.json").write_text(json.dumps({"choices": choices}), encoding="utf-8")
-    first, second = read_texts(tmp_path / "run.json")
-    assert (first.tokens, first.top, first.finish) == ((5, 9), ({}, {}), "stop")
-    assert (second.tokens, second.top, second.finish) == ((" a",), ({" a": -0.1},), "")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (  # llama.cpp after its samplers writes probabilities
+            json.dumps(
+                {"completion_probabilities": [{**AFTER_SAMPLERS[0], "top_probs": AFTER_SAMPLERS}]}
+            ),
+            [((5,), ({5: 0.0},), "")],
+        ),
+        (  # without log-probabilities tokens are read, and texts stand for numbers
+            json.dumps({"choices": CHOICES}),
+            [((5, 9), ({}, {}), "stop"), ((" a",), ({" a": -0.1},), "")],
+        ),
+        (  # numbers that JSON does not know are left out
+            '{"tokens": [5], "top": [[[5, -0.5], [7, -Infinity], [8, NaN]]], "finish": "limit"}',
+            [((5,), ({5: -0.5},), "length")],
+        ),
+    ],
+    ids=["llama.cpp's probabilities", "no log-probabilities", "no numbers"],
+)
+def test_what_is_left_out_is_read_too(text: str, expected: Any, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(text, encoding="utf-8")
+    found = read_texts(tmp_path / "run.json")
+    assert [(one.tokens, one.top, one.finish) for one in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -157,9 +168,3 @@ def test_what_is_damaged_is_refused_with_its_number(line: str, tmp_path: Path) -
     file.write_text(f"{json.dumps(OWN)}\n{line}\n", encoding="utf-8")
     with pytest.raises(InvalidRecord, match="Object 2 of "):
         read_texts(file)
-
-
-def test_numbers_that_json_does_not_know_are_left_out(tmp_path: Path) -> None:
-    file = tmp_path / "run.jsonl"
-    file.write_text('{"tokens": [5], "top": [[[5, -0.5], [7, -Infinity], [8, NaN]]]}')
-    assert read_texts(file)[0].top == ({5: -0.5},)

@@ -15,92 +15,85 @@ from otm.engines.records import parse_acceptance
 from otm.trees.optimal import optimal_tree
 from otm.trees.shape import TreeShape
 
+REFUSED = otm.errors.InvalidParameter, otm.errors.InvalidDistribution
 
-class TestPositions:
-    """Every engine's report of one run: of ten verifications two accept no draft, two accept one,
-    six accept two.
-    """
 
-    survival = (0.8, 0.6)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "position,acceptance_rate\n0,0.8\n1,0.6\n",
+        "Position,Survival\r\n1,0.8\r\n2,0.6\r\n",
+        'run,position,rate\n"a, b",1,0.6\n"a, b",0,0.8\n',
+        "position,accepted,drafts\n0,8,10\n1,6,10\n",
+        "dataset,acceptance_rate_pos_0,acceptance_rate_pos_1,num_drafts\nmt_bench,0.8,0.6,10\n",
+        "dataset,variant,pos_0,pos_1,pos_2\nmt_bench,tpu,0.8,0.6,\n",
+    ],
+)
+def test_csv(text: str) -> None:
+    record = parse_acceptance(text)
+    assert (record.form, record.steps) == ("CSV by position", None)
+    assert record.survival.survival.tolist() == [0.8, 0.6]
+    assert record.pooled_mean == pytest.approx(2.4)
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "position,acceptance_rate\n0,0.8\n1,0.6\n",
-            "Position,Survival\r\n1,0.8\r\n2,0.6\r\n",
-            'run,position,rate\n"a, b",1,0.6\n"a, b",0,0.8\n',
-            "position,accepted,drafts\n0,8,10\n1,6,10\n",
-            "dataset,acceptance_rate_pos_0,acceptance_rate_pos_1,num_drafts\nmt_bench,0.8,0.6,10\n",
-            "dataset,variant,pos_0,pos_1,pos_2\nmt_bench,tpu,0.8,0.6,\n",
-        ],
-    )
-    def test_csv(self, text: str) -> None:
-        assert parse_acceptance(text).survival.survival.tolist() == list(self.survival)
 
-    def test_what_it_means(self) -> None:
-        chain = PositionAcceptance(self.survival)
-        # ten verifications, fourteen accepted drafts
-        assert chain.expected_tokens == pytest.approx(1 + 14 / 10)
-        np.testing.assert_allclose(chain.conditional, [8 / 10, 6 / 8])
-        np.testing.assert_allclose(chain.accepted_law, [0.2, 0.2, 0.6])
-        assert chain.rate == pytest.approx(14 / 18)  # eighteen drafts were reached
-        tree = optimal_tree(chain.by_path(), num_nodes=9)
-        assert tree.shape == TreeShape.chain(2)
-        assert tree.expected_tokens == pytest.approx(chain.expected_tokens)
+def test_what_it_means() -> None:
+    """Of ten verifications two accept no draft, two accept one, six accept two."""
+    chain = PositionAcceptance([0.8, 0.6])
+    assert chain.expected_tokens == pytest.approx(1 + 14 / 10)
+    np.testing.assert_allclose(chain.conditional, [8 / 10, 6 / 8])
+    np.testing.assert_allclose(chain.accepted_law, [0.2, 0.2, 0.6])
+    assert chain.rate == pytest.approx(14 / 18)  # eighteen drafts were reached
+    tree = optimal_tree(chain.by_path(), num_nodes=9)
+    assert tree.shape == TreeShape.chain(2)
+    assert tree.expected_tokens == pytest.approx(chain.expected_tokens)
+    # Rounding to three decimals is forgiven.
+    assert PositionAcceptance([0.5, 0.501]).survival.tolist() == [0.5, 0.5]
 
-    @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-    def test_csv_reads_back_exactly(self, values: list[float]) -> None:
-        chain = PositionAcceptance(sorted(values, reverse=True))
-        again = parse_acceptance(chain.to_csv()).survival
-        assert again.survival.tolist() == chain.survival.tolist()
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            "position\n0\n",
-            "position,accepted\n0,3\n",
-            "dataset,rate\na,0.5\n",
-            "position,rate\n0,0.8\n2,0.6\n",
-            "position,rate\n0,0.8\n0,0.6\n",
-            "position,rate\n0.5,0.8\n",
-            "position,rate\n5,0.8\n",
-            "position,rate\n0,nan\n",
-            "position,rate\n0,1e999\n",
-            "position,rate\n0,80%\n",
-            "position,rate\n0\n",
-            "position,accepted,drafts\n0,3,0\n",
-            "a,pos_0,pos_2\nx,0.8,0.6\n",
-            "a,pos_0,pos_1\nx,,0.6\n",
-            'position,rate\n0,"0.8\n',
-            "position,rate\n0,80\n",
-            "position,rate\n0,0.6\n1,0.8\n",
-        ],
-    )
-    def test_damaged_csv_is_refused(self, text: str) -> None:
-        with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
-            parse_acceptance(text)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_csv_reads_back_exactly(values: list[float]) -> None:
+    chain = PositionAcceptance(sorted(values, reverse=True))
+    again = parse_acceptance(chain.to_csv()).survival
+    assert again.survival.tolist() == chain.survival.tolist()
 
-    @pytest.mark.parametrize(
-        ("make", "argument"),
-        [
-            *((PositionAcceptance, bad) for bad in ([], [math.nan], [[0.5]], [0.5, 0.7], [1.5])),
-            *(
-                (PositionAcceptance.from_conditional, bad)
-                for bad in ([1.5], [-0.1], [math.nan], ["a"], [True], [[0.5]])
-            ),
-            *(
-                (lambda measured: PositionAcceptance([0.8, 0.6], measured=measured), bad)
-                for bad in (0, 3, 1.0, True)
-            ),
-        ],
-    )
-    def test_what_is_no_chain_is_refused(self, make: Any, argument: object) -> None:
-        with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
-            make(argument)
 
-    def test_rounding_to_three_decimals_is_forgiven(self) -> None:
-        assert PositionAcceptance([0.5, 0.501]).survival.tolist() == [0.5, 0.5]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "position\n0\n",
+        "position,accepted\n0,3\n",
+        "dataset,rate\na,0.5\n",
+        "position,rate\n0,0.8\n2,0.6\n",
+        "position,rate\n0,0.8\n0,0.6\n",
+        "position,rate\n0.5,0.8\n",
+        "position,rate\n5,0.8\n",
+        "position,rate\n0,1e999\n",
+        "position,rate\n0,80%\n",
+        "position,rate\n0\n",
+        "position,accepted,drafts\n0,3,0\n",
+        "a,pos_0,pos_2\nx,0.8,0.6\n",
+        "a,pos_0,pos_1\nx,,0.6\n",
+        'position,rate\n0,"0.8\n',
+        "position,rate\n0,80\n",
+        "position,rate\n0,0.6\n1,0.8\n",
+    ],
+)
+def test_damaged_csv_is_refused(text: str) -> None:
+    with pytest.raises(REFUSED):
+        parse_acceptance(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    [
+        *((PositionAcceptance, bad) for bad in ([], [math.nan], [[0.5]], [0.5, 0.7], [1.5])),
+        *((PositionAcceptance.from_conditional, bad) for bad in ([1.5], [math.nan], [True])),
+        *((lambda n: PositionAcceptance([0.8, 0.6], measured=n), bad) for bad in (0, 3, 1.0)),
+    ],
+)
+def test_what_is_no_chain_is_refused(make: Any, argument: object) -> None:
+    with pytest.raises(REFUSED):
+        make(argument)
 
 
 def test_short_rows_under_many_columns_are_counted_before_they_are_read() -> None:
@@ -109,18 +102,13 @@ def test_short_rows_under_many_columns_are_counted_before_they_are_read() -> Non
         parse_acceptance(text)
 
 
-class TestExtended:
-    """A chain continued beyond its measured positions says so."""
-
-    def test_continues_at_the_last_rate(self) -> None:
-        chain = PositionAcceptance([0.8, 0.6])
-        longer = chain.extended(5)
-        np.testing.assert_allclose(
-            longer.survival, [0.8, 0.6, 0.6 * 0.75, 0.6 * 0.75**2, 0.6 * 0.75**3], rtol=1e-15
-        )
-        assert (chain.measured, longer.measured, longer.extended(3).measured) == (2, 2, 2)
-        assert chain.extended(2) is chain
-        np.testing.assert_allclose(
-            longer.extended(7).survival, chain.extended(7).survival, rtol=1e-14
-        )
-        assert PositionAcceptance([0.0]).extended(3).survival.tolist() == [0, 0, 0]
+def test_a_chain_is_continued_at_the_last_rate_and_says_so() -> None:
+    chain = PositionAcceptance([0.8, 0.6])
+    longer = chain.extended(5)
+    wanted = [0.8, 0.6, 0.6 * 0.75, 0.6 * 0.75**2, 0.6 * 0.75**3]
+    np.testing.assert_allclose(longer.survival, wanted, rtol=1e-15)
+    assert (chain.measured, longer.measured, longer.extended(3).measured) == (2, 2, 2)
+    assert chain.extended(2) is chain
+    again = longer.extended(7).survival
+    np.testing.assert_allclose(again, chain.extended(7).survival, rtol=1e-14)
+    assert PositionAcceptance([0.0]).extended(3).survival.tolist() == [0, 0, 0]

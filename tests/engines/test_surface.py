@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import otm
 from otm.engines.surface import CostSurface, read_costs
 from otm.errors import InvalidParameter
 
@@ -36,26 +35,25 @@ def surface() -> CostSurface:
 
 
 @pytest.mark.parametrize(
-    ("batch", "context", "length"),
-    [(1, 128, 0), (4, 1024, 8), (3, 500, 4), (16, 128, 1), (10, 1000, 7)],
+    ("batch", "context", "length", "outside"),
+    [
+        *((1, 128, 0, False), (4, 1024, 8, False), (3, 500, 4, False), (10, 1000, 7, False)),
+        *((32, 128, 0, True), (1, 64, 0, True), (1, 4096, 2, True), (1, 128, 9, True)),
+    ],
 )
-def test_multilinear_costs_are_reproduced(batch: int, context: int, length: int) -> None:
-    cost = surface().at(batch=batch, context=context, length=length)
+def test_multilinear_costs_are_reproduced(
+    batch: int, context: int, length: int, outside: bool
+) -> None:
+    """And continued only where that is asked for."""
+    if outside:
+        with pytest.raises(InvalidParameter, match="outside"):
+            surface().at(batch=batch, context=context, length=length)
+    cost = surface().at(batch=batch, context=context, length=length, extrapolate=outside)
     assert cost.draft == pytest.approx(draft(batch, context), rel=1e-12)
     assert cost.plain == pytest.approx(target(batch, context, 1), rel=1e-12)
     assert cost.target == pytest.approx(target(batch, context, length + 1), rel=1e-12)
-    assert not cost.extrapolated
-
-
-@pytest.mark.parametrize(
-    ("batch", "context", "length"), [(32, 128, 0), (1, 64, 0), (1, 4096, 2), (1, 128, 9)]
-)
-def test_nothing_is_extrapolated_unasked(batch: int, context: int, length: int) -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match="outside"):
-        surface().at(batch=batch, context=context, length=length)
-    cost = surface().at(batch=batch, context=context, length=length, extrapolate=True)
-    assert cost.extrapolated
-    assert cost.target == pytest.approx(target(batch, context, length + 1), rel=1e-12)
+    assert cost.extrapolated == outside
+    assert cost.seconds == length * cost.draft + cost.target
 
 
 def test_times_of_one_cell_stand_for_all_and_say_so() -> None:
@@ -66,67 +64,58 @@ def test_times_of_one_cell_stand_for_all_and_say_so() -> None:
     by_drafts = CostSurface.flat(draft=0.002, target={0: 0.02, 8: 0.024})
     assert by_drafts.at(batch=64, context=0, length=4).target == pytest.approx(0.022)
     assert by_drafts.longest == 8 and len(by_drafts.assumptions) == 1
-    with pytest.raises(otm.errors.InvalidParameter, match="tokens per sequence 10"):
+    with pytest.raises(InvalidParameter, match="tokens per sequence 10"):
         by_drafts.at(batch=1, context=0, length=9)
     assert surface().longest == 8 and not surface().assumptions
 
 
-def test_the_format_reads_back_exactly(tmp_path: Path) -> None:
-    file = tmp_path / "costs.json"
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "costs.json"
+
+
+def test_the_format_reads_back_exactly(file: Path) -> None:
     file.write_text(surface().to_json(), encoding="utf-8")
     again = read_costs(file)
     assert (again.batches, again.contexts, again.tokens) == (BATCHES, CONTEXTS, TOKENS)
     assert (again.draft == surface().draft).all() and (again.target == surface().target).all()
     assert again.source == "costs.json: test"
-    document = json.loads(surface().to_json())
-    document |= {"unit": "ms", "draft": [[b, c, 1e3 * t] for b, c, t in document["draft"]]}
-    document["target"] = [[b, c, n, 1e3 * t] for b, c, n, t in document["target"]]
+    document = json.loads(surface().to_json()) | {"unit": "ms"}
+    for name in ("draft", "target"):
+        document[name] = [[*cell, 1e3 * seconds] for *cell, seconds in document[name]]
     file.write_text(json.dumps(document), encoding="utf-8")
     assert read_costs(file).target == pytest.approx(surface().target, rel=1e-12)
+
+
+def test_a_record_of_advise_holds_a_surface(file: Path) -> None:
+    held: tuple[Any, ...] = ({"costs": {"passes": surface().to_json()}}, {}, {"costs": 3})
+    for found in (*held, {"costs": {"passes": "[]"}}, {"costs": {"passes": {}}}):
+        file.write_text(json.dumps({"format": "otm.advice"} | found), encoding="utf-8")
+        if found is held[0]:
+            np.testing.assert_array_equal(read_costs(file).target, surface().target)
+        else:
+            with pytest.raises(InvalidParameter, match=r"costs\.passes"):
+                read_costs(file)
 
 
 def latency(context: int) -> dict[str, Any]:
     """What the command `latency` writes, as far as it is used here."""
     lengths, batches = [1, 2, 4], [1, 8]
-
-    def table(scale: float) -> list[list[dict[str, float]]]:
-        return [
+    passes = {
+        model: [
             [{"median": scale * (1 + n * b + context), "low": 0.0, "high": 9.0} for b in batches]
             for n in lengths
         ]
-
-    passes = {"draft": table(0.001), "target": table(0.01)}
-    manifest = {"device": "cpu"}
-    return {
-        "unit": "seconds",
-        "context": context,
-        "lengths": lengths,
-        "batches": batches,
-        "passes": passes,
-        "manifest": manifest,
+        for model, scale in (("draft", 0.001), ("target", 0.01))
     }
-
-
-def test_a_record_of_advise_holds_a_surface(tmp_path: Path) -> None:
-    costs = CostSurface.of_points(
-        {(1, 0): 0.002}, {(1, 0, 1): 0.02, (1, 0, 3): 0.021}, source="by hand"
-    )
-    path = tmp_path / "advice.json"
-    path.write_text(
-        json.dumps({"format": "otm.advice", "costs": {"passes": costs.to_json()}}), encoding="utf-8"
-    )
-    np.testing.assert_array_equal(read_costs(path).target, costs.target)
-    for damaged in ({}, {"costs": 3}, {"costs": {"passes": "[]"}}, {"costs": {"passes": {}}}):
-        path.write_text(json.dumps({"format": "otm.advice"} | damaged), encoding="utf-8")
-        with pytest.raises(InvalidParameter, match=r"costs\.passes"):
-            read_costs(path)
+    found = {"context": context, "lengths": lengths, "batches": batches, "passes": passes}
+    return found | {"unit": "seconds", "manifest": {"device": "cpu"}}
 
 
 def test_records_of_latency_are_put_together_by_context(tmp_path: Path) -> None:
-    files = [tmp_path / f"{context}.json" for context in (128, 512)]
-    for file, context in zip(files, (128, 512), strict=True):
-        file.write_text(json.dumps(latency(context)), encoding="utf-8")
-    costs = read_costs(*files)
+    for context in (128, 512):
+        (tmp_path / f"{context}").write_text(json.dumps(latency(context)), encoding="utf-8")
+    costs = read_costs(tmp_path / "128", tmp_path / "512")
     assert (costs.batches, costs.contexts, costs.tokens) == ((1, 8), (128, 512), (1, 2, 4))
     cost = costs.at(batch=8, context=512, length=3)
     assert (cost.draft, cost.plain, cost.target) == pytest.approx((0.521, 5.21, 5.45))
@@ -164,18 +153,14 @@ GOOD: dict[str, Any] = {
     ],
     ids=str,
 )
-def test_damaged_costs_are_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
-    file = tmp_path / "costs.json"
+def test_damaged_costs_are_refused(file: Path, changed: dict[str, Any]) -> None:
     file.write_text(json.dumps(GOOD | changed), encoding="utf-8")
-    with pytest.raises(otm.errors.InvalidParameter):
+    with pytest.raises(InvalidParameter):
         read_costs(file)
 
 
-def test_what_is_no_file_of_costs(tmp_path: Path) -> None:
-    file = tmp_path / "costs.json"
+def test_what_is_no_file_of_costs(file: Path) -> None:
     file.write_text("[1]", encoding="utf-8")
-    for paths in ((), (file,), (tmp_path / "absent",), (tmp_path,), (None,)):
-        with pytest.raises(otm.errors.InvalidParameter):
+    for paths in ((), (file,), (file.with_name("absent"),), (file.parent,), (None,)):
+        with pytest.raises(InvalidParameter):
             read_costs(*paths)  # type: ignore[arg-type]
-    file.write_text(json.dumps(GOOD), encoding="utf-8")
-    assert read_costs(file).tokens == (1,)

@@ -42,7 +42,7 @@ SAID: dict[str, dict[str, list[str]]] = {
             "otm/transport/certify.py: beyond {} draft sequences",
             "otm/audit/one_token.py: beyond {} draft sequences",
             "otm/audit/blocks.py: beyond {} blocks",
-            "otm/audit/steps.py: beyond {} blocks",
+            "otm/audit/end_to_end.py: beyond {} blocks",
             "otm/audit/generations.py: beyond {} texts",
             "otm/audit/trees.py: beyond {} paths",
             "otm/bounds/spectr.py: beyond {} sequences.",

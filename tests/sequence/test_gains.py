@@ -5,7 +5,6 @@ the exact expected step of the decoder, by enumeration.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -33,6 +32,7 @@ from otm.sequence.gains import (
 )
 from otm.sequence.randomness import outcomes
 from otm.trees import TreeShape
+from tests.sequence.toys import asked
 
 K, L = 2, 2
 
@@ -41,38 +41,38 @@ def as_gain(number: int) -> Gain:
     return lambda tree, target, ends, _: refined_scores(tree, target, ends, number)
 
 
-GAINS: dict[str, tuple[Gain, Callable[[], Decoder]]] = {
-    "refined scores": (as_gain(K), lambda: RefinedScores(K, L)),
-    "each sequence as a block": (as_gain(1), lambda: BlockVerification(L)),
-    "block K-SEQ": (block_kseq, lambda: BlockKSeq(K, L)),
-    "greedy multi-path": (greedy_multipath, lambda: GreedyMultipath(K, L)),
-    **{
-        str(verifier): (by_vertex(verifier), functools.partial(DraftSelection, K, L, verifier))
-        for verifier in (otm.Optimal(), otm.KSeq(), otm.RecursiveRejection())
-    },
-}
-
-
-@pytest.mark.parametrize("name", GAINS)
-def test_the_mean_over_drafts_is_the_expected_step(name: str) -> None:
+@pytest.mark.parametrize(
+    ("gain", "decoder"),
+    [
+        (as_gain(K), RefinedScores(K, L)),
+        (as_gain(1), BlockVerification(L)),
+        (block_kseq, BlockKSeq(K, L)),
+        (greedy_multipath, GreedyMultipath(K, L)),
+        *(
+            (by_vertex(verifier), DraftSelection(K, L, verifier))
+            for verifier in (otm.Optimal(), otm.KSeq(), otm.RecursiveRejection())
+        ),
+    ],
+    ids=repr,
+)
+def test_the_mean_over_drafts_is_the_expected_step(gain: Gain, decoder: Decoder) -> None:
     """All 81 drafts of two sequences of two of three tokens: sums of products of a few numbers
     below 1, each right to some units in the last place.
     """
-    gain, make = GAINS[name]
-    draft, target = markov_pair(3, similarity=0.3, rng=np.random.default_rng(4))
+    draft, target = markov_pair(3, similarity=0.3, rng=4)
     drafting, mean = RefinedScores(K, L), 0.0
     for tree, drafted in outcomes(lambda randomness: drafting.draft(draft, (0,), randomness)):
         known = evaluate(target, tree).__getitem__
         for found, way in outcomes(functools.partial(gain, tree, known, ends_of(tree))):
             assert found.shape == (L,)
             mean += drafted * way * float(found.sum())
-    exact = expected_step(make(), draft=draft, target=target, context=[0]).block_efficiency
+    exact = expected_step(decoder, **asked((draft, target), [0])).block_efficiency
     assert 1.0 + mean == pytest.approx(exact, abs=1e-12)
 
 
 def test_what_ends_the_text_does_not_count() -> None:
     """One sequence, the end of the text drafted first: Σ min(p, q) without it, then nothing."""
-    draft, target = markov_pair(3, similarity=0.3, rng=np.random.default_rng(4))
+    draft, target = markov_pair(3, similarity=0.3, rng=4)
     drafts = outcomes(lambda randomness: RefinedScores(1, 2).draft(draft, (0,), randomness))
     tree = next(tree for tree, _ in drafts if ends_of(tree)[0][1] == 2)
     known = evaluate(target, tree).__getitem__
@@ -82,7 +82,7 @@ def test_what_ends_the_text_does_not_count() -> None:
 
 
 def test_the_first_of_some_sequences_are_sequences() -> None:
-    draft, _ = markov_pair(3, rng=np.random.default_rng(4))
-    tree = RefinedScores(3, 3).draft(draft, (0,), otm.sequence.Sampled(np.random.default_rng(1)))
+    draft, _ = markov_pair(3, rng=4)
+    tree = RefinedScores(3, 3).draft(draft, (0,), otm.sequence.Sampled(1))
     cut = first_sequences(tree, TreeShape.sequences(2, 2))
     assert ends_of(cut) == [end[:3] for end in ends_of(tree)[:2]]

@@ -1,8 +1,10 @@
-"""What a step of a greedy chain wins and loses, against the enumerated text and a linear program
-for the frontier.
+"""Greedy chains: what a step wins and loses against the enumerated text and a linear program for
+the frontier; FLy's windows and ASD's budget against the loops of the public code.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 import pytest
@@ -10,17 +12,21 @@ import scipy
 
 import otm
 from otm.sequence import (
+    DECODERS,
+    LOSSY_DECODERS,
     Fly,
     GreedyChain,
     RegretBudget,
+    ZerothOrder,
     completed_law,
     expected_step,
     loose_step,
     sequence_law,
+    step_law,
 )
-from tests.sequence.toys import random_models
+from tests.sequence.toys import asked, bias, distance, random_models, smooth_models
 
-DECODERS: list[GreedyChain] = [
+CHAINS: list[GreedyChain] = [
     Fly(3, window=1, entropy=0.2, samples=1),
     Fly(3, window=2, entropy=0.5, samples=2),
     Fly(3, window=4, samples=1),
@@ -29,15 +35,14 @@ DECODERS: list[GreedyChain] = [
 ]
 
 
-@pytest.mark.parametrize("decoder", DECODERS, ids=repr)
+@pytest.mark.parametrize("decoder", CHAINS, ids=repr)
 @pytest.mark.parametrize("seed", range(3))
 def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
     draft, target = random_models(3, 4, np.random.default_rng([12, seed]))
-    found = loose_step(decoder, draft=draft, target=target, context=[])
-    law = expected_step(decoder, draft=draft, target=target, context=[]).law
-    length = decoder.length + 1
-    text = completed_law(law, target=target, context=[], length=length)
-    wanted = sequence_law(target, [], length)
+    found = loose_step(decoder, **asked((draft, target)))
+    law = expected_step(decoder, **asked((draft, target))).law
+    text = completed_law(law, target=target, context=[], length=4)
+    wanted = sequence_law(target, [], 4)
     assert found.block_efficiency == pytest.approx(law.block_efficiency, abs=1e-14)
     assert found.total_variation == pytest.approx(0.5 * np.abs(text - wanted).sum(), abs=1e-14)
     assert found.kl == pytest.approx(
@@ -45,10 +50,11 @@ def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
     )
     # The best text within the distance: maximise the expected length of the common prefix with the
     # chain.
-    chain = []
+    chain: list[int] = []
     for _ in range(decoder.length):
         chain.append(int(np.argmax(draft.next(chain))))
-    common = np.array([_common(index, chain) for index in np.ndindex(*wanted.shape)], dtype=float)
+    agreeing = np.array(list(np.ndindex(*wanted.shape)))[:, :3] == chain
+    common = agreeing.cumprod(axis=1).sum(axis=1)
     size = wanted.size
     program = scipy.optimize.linprog(  # the text, and the mass by which it exceeds the target
         np.concatenate([-common, np.zeros(size)]),
@@ -63,15 +69,131 @@ def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
     assert found.block_efficiency <= found.frontier + 1e-12
 
 
-def _common(text: tuple[int, ...], chain: list[int]) -> int:
-    count = 0
-    while count < len(chain) and text[count] == chain[count]:
-        count += 1
-    return count
-
-
 def test_one_draft_redrawn_off_itself_is_on_the_frontier() -> None:
     """One likeliest draft, kept with more than q: what it wins is what it loses."""
-    draft, target = random_models(3, 2, np.random.default_rng(3))
-    found = loose_step(Fly(1, samples=2), draft=draft, target=target, context=[])
+    models = asked(random_models(3, 2, np.random.default_rng(3)))
+    found = loose_step(Fly(1, samples=2), **models)
     assert found.block_efficiency == pytest.approx(found.frontier, abs=1e-15)
+
+
+@pytest.mark.parametrize("samples", [0, 1, 2])
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+def test_the_law_is_that_of_the_steps(window: int, samples: int) -> None:
+    for seed, entropy in enumerate((0.0, 0.6)):
+        size = 2 if samples == 2 else 3
+        models = asked(random_models(size, 5, np.random.default_rng([9, seed])))
+        decoder = Fly(4, window, entropy, samples)
+        found = expected_step(decoder, **models)
+        assert distance(found.law, step_law(decoder, **models)) < 1e-14
+        reached = [found.law.mass[found.law.accepted >= level].sum() for level in range(5)]
+        np.testing.assert_allclose(found.reached, reached, atol=1e-14)
+
+
+def shipped(accepted: list[bool], closed: list[bool], window: int) -> int:
+    """Drafts kept by the mask as the public code builds it: the pattern FTT…T but not in the last
+    places, and the gate.
+    """
+    length = len(accepted)
+    pattern = [False, *[True] * (window - 1)]
+    mask = accepted.copy()
+    for start in range(length - window):
+        mask[start] |= accepted[start : start + window] == pattern
+    kept = [
+        there and (was or not shut) for there, shut, was in zip(mask, closed, accepted, strict=True)
+    ]
+    return [*kept, False].index(False)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 7])
+@pytest.mark.parametrize("shut", [(), (1,), (0, 3)])
+def test_every_pattern_of_matches(window: int, shut: tuple[int, ...]) -> None:
+    length = 6
+    closed = [place in shut for place in range(length)]
+    for matches in itertools.product((False, True), repeat=length):
+        rows = np.array([[0.98, 0.02] if c else [0.6, 0.4] for c in closed])
+        rows[~np.array(matches)] = rows[~np.array(matches), ::-1]
+        kept = Fly(length, window, entropy=0.3).kept_law(np.zeros(length, dtype=np.int64), rows)
+        assert kept[shipped(list(matches), closed, window)] == 1.0, matches
+
+
+def test_one_sample_that_forgives_nothing_is_lossless_two_are_not() -> None:
+    """A draft of probability q comes out with 2q − q²: at most ¼ off, at q = ½."""
+    draft, target = smooth_models(3, 4, 2)
+    assert bias(Fly(3, window=4, samples=1), draft, target, step=expected_step) < 1e-14
+    half = ZerothOrder([0.5, 0.5])
+    law = expected_step(Fly(1, samples=2), **asked((half, half))).law
+    np.testing.assert_allclose(
+        completed_law(law, target=half, context=[], length=1), [0.75, 0.25], atol=1e-15
+    )
+
+
+def published(regrets: list[float], mismatched: list[bool], decoder: RegretBudget) -> int:
+    """The loop of the reference code: gate, budget before and after, and the cap, in this order."""
+    total, relaxed = 0.0, 0
+    remaining = decoder.budget - decoder.spent
+    for index, regret in enumerate(regrets):
+        if mismatched[index]:
+            before = total
+            total += regret
+            relaxed += 1
+            worthwhile = regret / ((len(regrets) - index) / len(regrets)) <= decoder.gate
+            if not (
+                worthwhile
+                and before < remaining
+                and total <= remaining
+                and relaxed <= decoder.mismatches
+            ):
+                return index
+    return len(regrets)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_budget_s_loop_and_its_law(seed: int) -> None:
+    random = np.random.default_rng([77, seed])
+    length = int(random.integers(1, 5))
+    budget = float(random.choice([0.0, 0.3, 1.0, 3.0]))
+    gate, most = float(random.choice([0.0, 0.5, 2.0])), int(random.integers(0, 4))
+    spent = float(random.uniform(0, budget)) if seed % 2 else 0.0
+    decoder = RegretBudget(length, budget, gate, most, spent=spent)
+    draft, target = random_models(3, length + 1, random)
+    found = expected_step(decoder, **asked((draft, target))).law
+    assert distance(found, step_law(decoder, **asked((draft, target)))) == 0.0
+    context: list[int] = []
+    regrets, mismatched = [], []
+    for _ in range(length):
+        token, row = int(np.argmax(draft.next(context))), target.next(context)
+        with np.errstate(divide="ignore"):
+            regrets.append(float(np.log(row.max()) - np.log(row[token])))
+        mismatched.append(token != int(np.argmax(row)))
+        context.append(token)
+    kept = published(regrets, mismatched, decoder)
+    following = int(np.argmax(target.next(context[:kept])))
+    assert found.accepted.tolist() == [kept]
+    assert found.tokens[0].tolist() == [*context[:kept], following]
+
+
+REGRET = float(np.log(0.55) - np.log(0.45))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "tokens"),
+    [
+        # no budget is greedy decoding
+        (RegretBudget(3, budget=0.0), [1]),
+        (RegretBudget(3, mismatches=0), [1]),
+        (RegretBudget(3, budget=1.0, spent=1.0), [1]),
+        # what is spent to the last bit is not too much
+        (RegretBudget(1, REGRET, gate=REGRET), [0, 1]),
+        # a mismatch and a half pay for one of three
+        (RegretBudget(3, 1.5 * REGRET, gate=4 * REGRET, mismatches=3), [0, 1]),
+    ],
+)
+def test_the_ends_of_a_budget(decoder: RegretBudget, tokens: list[int]) -> None:
+    law = step_law(decoder, **asked((ZerothOrder([0.6, 0.4]), ZerothOrder([0.45, 0.55]))))
+    assert law.tokens.tolist() == [tokens]
+
+
+def test_the_registry_holds_all_greedy_chains_and_no_lossless_decoder() -> None:
+    assert set(LOSSY_DECODERS) == set(GreedyChain.__subclasses__())
+    assert not any(decoder.lossless for decoder in LOSSY_DECODERS)
+    assert not set(LOSSY_DECODERS) & set(DECODERS)

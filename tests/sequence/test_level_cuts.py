@@ -10,51 +10,43 @@ import pytest
 import otm
 from otm.sequence import (
     DraftSelection,
+    TableModel,
     ZerothOrder,
     best_step,
     level_cut_upper,
     sequence_law,
 )
 from otm.sequence.level_cuts import conjugate
-from tests.sequence.toys import smooth_models
+from tests.sequence.toys import asked, smooth_models
 
 
-def bound(
-    draft: otm.sequence.LanguageModel, target: otm.sequence.LanguageModel, k: int, length: int
-) -> float:
+def bound(draft: TableModel, target: TableModel, k: int, length: int) -> float:
     """The sum of the one-step optima of the laws of whole levels, exactly."""
-    levels = [
-        [sequence_law(model, [], n).reshape(-1) for model in (draft, target)]
-        for n in range(1, length + 1)
-    ]
-    return 1 + sum(
-        float(otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k))))
-        for p, q in levels
-    )
+    total = 1.0
+    for n in range(1, length + 1):
+        p, q = (sequence_law(model, [], n).reshape(-1) for model in (draft, target))
+        total += float(otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k))))
+    return total
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_it_bounds_the_best_step(seed: int) -> None:
-    draft, target = smooth_models(3, 2, seed)
-    models = {"draft": draft, "target": target, "context": []}
-    k = 2 + seed
-    exact = bound(draft, target, k, 2)
-    assert best_step(DraftSelection(k, 2), **models).lower <= exact
-    asked = models | {"num_drafts": k, "length": 2, "samples": 150, "confidence": 0.9}
-    found = [level_cut_upper(**asked, rng=np.random.default_rng(trial)) for trial in range(10)]
+    pair, k = smooth_models(3, 2, seed), 2 + seed
+    exact = bound(*pair, k, 2)
+    assert best_step(DraftSelection(k, 2), **asked(pair)).lower <= exact
+    wanted = asked(pair) | {"num_drafts": k, "length": 2, "samples": 150, "confidence": 0.9}
+    found = [level_cut_upper(**wanted, rng=trial) for trial in range(10)]
     # Pr(Binomial(10, .9) < 7) = .013, and the bound is wider than it need be
     assert sum(exact <= one.tokens.high for one in found) >= 7
-    for one in found:
-        assert one.tokens.value <= one.tokens.high
-        assert one.tokens.samples == 100 and len(one.slopes) == 2
+    assert all(one.tokens.value <= one.tokens.high for one in found)
+    assert found[0].tokens.samples == 100 and len(found[0].slopes) == 2
     assert found[0].tokens.value == pytest.approx(exact, abs=0.3)
 
 
 def test_samples_that_agree_leave_the_second_term_of_the_deviation() -> None:
     """min(q, λ p) sums to 1/2 on every path, with λ = 1: 7 λ ln(2/δ)/(3 (n − 1)) above 1 + 1/2."""
-    models = {"draft": ZerothOrder([1.0, 0.0]), "target": ZerothOrder([0.5, 0.5]), "context": []}
-    asked = {"num_drafts": 1, "length": 1, "samples": 300, "rng": np.random.default_rng(0)}
-    tokens = level_cut_upper(**models, **asked).tokens
+    models = asked((ZerothOrder([1.0, 0.0]), ZerothOrder([0.5, 0.5])))
+    tokens = level_cut_upper(**models, num_drafts=1, length=1, samples=300, rng=0).tokens
     assert tokens.value == 1.5
     assert tokens.high - 1.5 == pytest.approx(7 * np.log(2 / 0.05) / (3 * 199), rel=1e-12)
 
@@ -72,9 +64,6 @@ def test_no_mean_above_what_a_step_can_yield() -> None:
     every other time.
     """
     for seed in range(12):
-        draft, target = smooth_models(3, 3, seed)
-        rng = np.random.default_rng(seed)
-        found = level_cut_upper(
-            draft=draft, target=target, context=[], num_drafts=8, length=3, samples=3, rng=rng
-        )
-        assert found.tokens.value <= found.tokens.high <= 4.0
+        models = asked(smooth_models(3, 3, seed))
+        tokens = level_cut_upper(**models, num_drafts=8, length=3, samples=3, rng=seed).tokens
+        assert tokens.value <= tokens.high <= 4.0

@@ -5,13 +5,13 @@ against its sampler, one draft against the race, and scales against simulated mi
 from __future__ import annotations
 
 import dataclasses
-import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy
 
-from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
+from otm.errors import OtmError
 from otm.overlap.curve import Containment
 from otm.races import race_match
 from otm.sequence import (
@@ -36,7 +36,7 @@ from otm.sequence import (
 from otm.sequence.decoder import Conditionals
 from otm.sequence.noise_tree import LEAST_SCALE, MOST_SCALE
 from tests.contracts.alarms import alarms
-from tests.sequence.toys import outcomes_of, random_models, smooth_models
+from tests.sequence.toys import asked, contexts, outcomes_of, random_models, smooth_models
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,40 +60,31 @@ def seeded(seed: int) -> Sampled:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_other_paths_are_believed_in_more(seed: int) -> None:
-    """All paths of three tokens, their beliefs from logits and noise, written anew."""
+    """All paths of three tokens, their beliefs from logits and noise, written anew. A draft without
+    mass is never made.
+    """
     draft, _ = random_models(3, 4, np.random.default_rng([41, seed]))
     scales = (0.5, 2.0)
-    rows = [SharedNoise(seed).row(1 + level, 3) for level in range(3)]
     belief = {(): 1.0}
-    for path in itertools.chain.from_iterable(
-        itertools.product(range(3), repeat=length) for length in (1, 2, 3)
-    ):
-        mass = draft.next((1, *path[:-1]))
-        weights = [
-            0.0 if p == 0 else (p * np.exp(g)) ** (1 / scales[min(len(path) - 1, 1)])
-            for p, g in zip(mass.tolist(), rows[len(path) - 1].tolist(), strict=True)
-        ]
-        belief[path] = belief[path[:-1]] * weights[path[-1]] / sum(weights)
-    for size in (1, 4, 9):
+    for path in contexts(3, 3)[1:]:
+        noise, scale = SharedNoise(seed).row(len(path), 3), scales[min(len(path) - 1, 1)]
+        weights = (draft.next((1, *path[:-1])) * np.exp(noise)) ** (1 / scale)
+        belief[path] = belief[path[:-1]] * float(weights[path[-1]] / weights.sum())
+    live = sorted((mass for path, mass in belief.items() if path and mass > 0), reverse=True)
+    for size in (3, 4, 9, 39):
         tree = NoiseTree(size, 3, scales).draft(draft, (1,), seeded(seed))
-        drafted = [belief[found[1:]] for found in tree.contexts() if found and len(found) > 1]
-        live = sorted((mass for path, mass in belief.items() if path and mass > 0), reverse=True)
-        np.testing.assert_allclose(drafted, live[: len(drafted)], rtol=1e-12)
-        deep = min(3, size)
-        assert len(drafted) == min(
-            size, sum(mass > 0 for path, mass in belief.items() if 0 < len(path) <= deep)
-        )
+        drafted = [belief[found[1:]] for found in tree.contexts()[1:] if found is not None]
+        np.testing.assert_allclose(drafted, live[:size], rtol=1e-12)
 
 
 def test_steps_have_the_enumerated_law() -> None:
     """Sampled on whole noise, enumerated by cells: 1,500 steps against every outcome's mass."""
-    draft, target = smooth_models(3, 3, seed=4)
-    decoder, samples = NoiseTree(3, 2, 0.7, cells=2), 1_500
-    law = outcomes_of(step_law(decoder, draft=draft, target=target, context=[]))
+    models, samples = asked(smooth_models(3, 3, seed=4)), 1_500
+    decoder, rng = NoiseTree(3, 2, 0.7, cells=2), np.random.default_rng(8)
+    law = outcomes_of(step_law(decoder, **models))
     counts = dict.fromkeys(law, 0)
-    rng = np.random.default_rng(8)
     for _ in range(samples):
-        once = step(decoder, draft=draft, target=target, context=[], randomness=Sampled(rng))
+        once = step(decoder, **models, randomness=Sampled(rng))
         counts[once.tokens, once.accepted] += 1
     assert not alarms(np.array([*counts.values()]), np.array([*law.values()]), samples).any()
 
@@ -102,69 +93,47 @@ def test_one_draft_matches_as_a_race() -> None:
     """The likeliest path of one token is the draft race's winner, whatever the scale; with finer
     cells of noise its acceptance tends to the race's.
     """
-    draft, target = ZerothOrder([0.7, 0.3]), ZerothOrder([0.4, 0.6])
-    wanted = 1.0 + float(race_match(draft.mass, target.mass, [Containment()])[0])
-    lost = [
-        wanted
-        - step_law(
-            NoiseTree(1, 1, cells=cells), draft=draft, target=target, context=[]
-        ).block_efficiency
+    pair = ZerothOrder([0.7, 0.3]), ZerothOrder([0.4, 0.6])
+    wanted = 1.0 + float(race_match(pair[0].mass, pair[1].mass, [Containment()])[0])
+    coarse, fine = (
+        wanted - step_law(NoiseTree(1, 1, cells=cells), **asked(pair)).block_efficiency
         for cells in (2, 18)
-    ]
-    assert lost[0] == pytest.approx(0.05, abs=1e-12)
-    assert abs(lost[1]) < 1 / 18**2
-    wide = [[0.1, 0.4, 0.2, 0.3], [0.3, 0.1, 0.4, 0.2]]
+    )
+    assert coarse == pytest.approx(0.05, abs=1e-12)
+    assert abs(fine) < 1 / 18**2
+    wide = np.array([[0.1, 0.4, 0.2, 0.3], [0.3, 0.1, 0.4, 0.2]])
     found = noise_tokens(
         NoiseTree(1, 1, 3.0),
-        draft=ZerothOrder(wide[0]),
-        target=ZerothOrder(wide[1]),
-        context=[],
+        **asked((ZerothOrder(wide[0]), ZerothOrder(wide[1]))),
         noises=[SharedNoise(seed) for seed in range(2_000)],
         confidence=1 - 1e-6,
     )
-    assert (
-        found.low[1] <= 1 + float(race_match(*np.array(wide), [Containment()])[0]) <= found.high[1]
-    )
+    assert found.low[1] <= 1 + float(race_match(*wide, [Containment()])[0]) <= found.high[1]
 
 
 def test_expected_tokens_are_those_of_steps() -> None:
     """One tree answers for all sizes: on the same noises the means of real steps, to the digit."""
-    draft, target = smooth_models(4, 5, seed=2)
+    models = asked(smooth_models(4, 5, seed=2), [2])
     noises = [SharedNoise(seed) for seed in range(40)]
-    found = noise_tokens(
-        NoiseTree(7, 4, 0.6), draft=draft, target=target, context=[2], noises=noises
-    )
+    found = noise_tokens(NoiseTree(7, 4, 0.6), **models, noises=noises)
     for size in (4, 7):
+        decoder = NoiseTree(size, 4, 0.6)
         taken = [
-            len(
-                step(
-                    NoiseTree(size, 4, 0.6),
-                    draft=draft,
-                    target=target,
-                    context=[2],
-                    randomness=seeded(noise.seed),
-                ).tokens
-            )
-            for noise in noises
+            len(step(decoder, **models, randomness=seeded(noise.seed)).tokens) for noise in noises
         ]
         assert found.value[size] == pytest.approx(np.mean(taken), abs=1e-12)
     assert found.samples == 40
     assert np.all(np.diff(found.value) >= 0)
 
 
-def simulated(scale: float, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Logits that differ by Gumbel noise of a scale: what the belief presumes."""
-    rows = np.log(rng.dirichlet(np.ones(6), size=count)) + rng.gumbel(size=(count, 6))
-    return rows, (rows + scale * rng.gumbel(size=rows.shape)).argmax(axis=1)
-
-
 def test_the_scale_is_found_and_its_interval_covers() -> None:
-    """400 fits of 90 % intervals cover as often as a binomial variable does, at 1e-6; scores vanish
-    at the estimates.
+    """400 fits of 90 % intervals to logits that differ by Gumbel noise of a scale, what the belief
+    presumes, cover as often as a binomial variable does, at 1e-6; scores vanish at the estimates.
     """
     rng, trials, held = np.random.default_rng(3), 400, 0
     for _ in range(trials):
-        rows, tokens = simulated(0.8, 60, rng)
+        rows = np.log(rng.dirichlet(np.ones(6), size=60)) + rng.gumbel(size=(60, 6))
+        tokens = (rows + 0.8 * rng.gumbel(size=rows.shape)).argmax(axis=1)
         found = fit_scale(rows, tokens, confidence=0.9)
         held += bool(found.low <= 0.8 <= found.high)
         belief = scipy.special.softmax(rows / found.value, axis=1)
@@ -192,13 +161,10 @@ def test_steps_tell_the_scale() -> None:
     tree = NoiseTree(8, 3).draft(draft, (3,), seeded(5))
     once = NoiseTree(8, 3).verify(tree, target.next, seeded(5))
     rows, tokens = belief_rows(tree, once)
-    assert len(rows) == len(tokens) == min(3, len(once.tokens)) > 1
+    assert tokens.tolist() == list(once.tokens[:3]) and len(rows) > 1
     for level, row in enumerate(rows):
-        here = (3, *once.tokens[:level])
-        np.testing.assert_allclose(
-            row, np.log(draft.next(here)) + SharedNoise(5).row(1 + level, 4), rtol=1e-14
-        )
-        assert tokens[level] == once.tokens[level]
+        wanted = np.log(draft.next((3, *once.tokens[:level]))) + SharedNoise(5).row(1 + level, 4)
+        np.testing.assert_allclose(row, wanted, rtol=1e-14)
 
 
 def test_noise_that_is_drawn_anew_after_a_step_is_lossy() -> None:
@@ -207,43 +173,35 @@ def test_noise_that_is_drawn_anew_after_a_step_is_lossy() -> None:
     The drafter knows whether each number is above the median. Texts after 0, uniform in truth, are
     off by 1/32; on kept noise by nothing (the walk of all decoders).
     """
-    pair = {
-        "draft": MarkovModel([[0.75, 0.25], [0.5, 0.5]]),
-        "target": ZerothOrder([0.5, 0.5]),
-        "context": [0],
-    }
-    law = step_law(NoiseTree(2, 2, 2.0, cells=2), **pair)  # type: ignore[arg-type]
-    found = completed_law(law, target=pair["target"], context=[0], length=3)  # type: ignore[arg-type]
+    half = ZerothOrder([0.5, 0.5])
+    law = step_law(
+        NoiseTree(2, 2, 2.0, cells=2), **asked((MarkovModel([[0.75, 0.25], [0.5, 0.5]]), half), [0])
+    )
+    found = completed_law(law, target=half, context=[0], length=3)
     assert 0.5 * np.abs(found - 1 / 8).sum() == pytest.approx(1 / 32, abs=1e-14)
-    for refused in (generated_law, best_step):
-        with pytest.raises(Unsupported, match="carries noise"):
-            refused(NoiseTree(3, 2), **pair, **({"length": 2} if refused is generated_law else {}))  # type: ignore[arg-type]
-    with pytest.raises(Unsupported, match="fresh noise"):
-        Staged(NoiseTree(3, 2), ZerothOrder([0.5, 0.5]), 2)
 
 
-def test_a_draft_without_mass_is_never_made() -> None:
-    draft, target = ZerothOrder([0.0, 1.0, 0.0]), ZerothOrder([0.5, 0.25, 0.25])
-    tree = NoiseTree(9, 2).draft(draft, (), seeded(0))
-    assert tree.contexts() == [(), (1,), (1, 1)]
-    law = step_law(NoiseTree(9, 1, cells=2), draft=draft, target=target, context=[])
-    assert law.block_efficiency == pytest.approx(1.25, abs=1e-13)
+PAIR = asked((ZerothOrder([0.5, 0.5]), ZerothOrder([0.5, 0.5])))
 
 
-def test_what_is_refused() -> None:
-    for scale in (0.0, -1.0, np.inf, np.nan, "1", (), (1.0, 0.0)):
-        with pytest.raises(InvalidParameter, match="scale"):
-            NoiseTree(2, 2, scale)  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameter, match="cells"):
-        NoiseTree(2, 2, cells=1)
-    pair = {"draft": ZerothOrder([0.5, 0.5]), "target": ZerothOrder([0.5, 0.5]), "context": []}
-    with pytest.raises(Unsupported, match="cells=2"):
-        step_law(NoiseTree(2, 2), **pair)  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameter, match="two noises"):
-        noise_tokens(NoiseTree(2, 2), **pair, noises=[SharedNoise(0)])  # type: ignore[arg-type]
-    with pytest.raises(ShapeMismatch):
-        fit_scale([0.5, 0.5], [0])
-    with pytest.raises(InvalidParameter, match="tokens"):
-        fit_scale([[0.5, 0.5]], [2])
-    with pytest.raises(InvalidParameter, match="mass at its token"):
-        fit_scale([[0.5, -np.inf]], [1])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        *(
+            (lambda scale=scale: NoiseTree(2, 2, scale), "scale")
+            for scale in (0.0, -1.0, np.inf, np.nan, "1", (), (1.0, 0.0))
+        ),
+        (lambda: NoiseTree(2, 2, cells=1), "cells"),
+        (lambda: step_law(NoiseTree(2, 2), **PAIR), "cells=2"),
+        (lambda: noise_tokens(NoiseTree(2, 2), **PAIR, noises=[SharedNoise(0)]), "two noises"),
+        (lambda: fit_scale([0.5, 0.5], [0]), "got shapes"),
+        (lambda: fit_scale([[0.5, 0.5]], [2]), "tokens"),
+        (lambda: fit_scale([[0.5, -np.inf]], [1]), "mass at its token"),
+        (lambda: generated_law(NoiseTree(3, 2), **PAIR, length=2), "carries noise"),
+        (lambda: best_step(NoiseTree(3, 2), **PAIR), "carries noise"),
+        (lambda: Staged(NoiseTree(3, 2), PAIR["draft"], 2), "fresh noise"),
+    ],
+)
+def test_what_is_refused(call: Any, said: str) -> None:
+    with pytest.raises(OtmError, match=said):
+        call()

@@ -10,79 +10,59 @@ import pytest
 import otm
 from otm.sequence import (
     BlockVerification,
+    Decoder,
     DraftSelection,
     SampledTree,
     SpeculativeSampling,
     Staged,
     ZerothOrder,
     expected_calls,
-    expected_step,
     step_law,
 )
-from tests.sequence.toys import bias, distance, random_models
+from tests.sequence.toys import asked, bias, distance, random_models
 
-INNER = [SpeculativeSampling(2), BlockVerification(2), DraftSelection(2, 1), SampledTree(2, 2)]
-
-
-@pytest.mark.parametrize("inner", INNER, ids=repr)
-@pytest.mark.parametrize("seed", range(2))
-def test_the_law_is_that_of_the_middle_model_s_drafts(
-    inner: otm.sequence.Decoder, seed: int
-) -> None:
-    rng = np.random.default_rng([61, seed])
-    small, middle = random_models(2, 4, rng)
-    _, target = random_models(2, 3, rng)
-    staged = step_law(Staged(inner, middle, 2), draft=small, target=target, context=[])
-    assert (
-        distance(staged, step_law(BlockVerification(2), draft=middle, target=target, context=[]))
-        <= 1e-13
-    )
-    assert bias(Staged(inner, middle, 2), small, target, step=step_law) <= 1e-13
+SMALLEST, SMALL = random_models(2, 5, np.random.default_rng(62))
 
 
-def test_three_stages() -> None:
-    rng = np.random.default_rng(62)
-    smallest, small = random_models(2, 5, rng)
-    middle, target = random_models(2, 4, rng)
-    staged = Staged(Staged(SpeculativeSampling(1), small, 1), middle, 2)
-    models = {"draft": smallest, "target": target, "context": []}
-    assert bias(staged, smallest, target, step=step_law) <= 1e-13
-    alone = expected_step(
-        BlockVerification(2), draft=middle, target=target, context=[]
-    ).block_efficiency
-    assert step_law(staged, **models).block_efficiency == pytest.approx(alone, abs=1e-13)
-    assert expected_calls(staged, draft=smallest, context=[]).shape == (3,)
+@pytest.mark.parametrize(
+    "inner",
+    [
+        SpeculativeSampling(2),
+        BlockVerification(2),
+        DraftSelection(2, 1),
+        SampledTree(2, 2),
+        Staged(SpeculativeSampling(1), SMALL, 1),
+    ],
+    ids=repr,
+)
+def test_the_law_is_that_of_the_middle_model_s_drafts(inner: Decoder) -> None:
+    for seed in range(2):
+        middle, target = random_models(2, 4, np.random.default_rng([61, seed]))
+        staged = step_law(Staged(inner, middle, 2), **asked((SMALLEST, target)))
+        block = step_law(BlockVerification(2), **asked((middle, target)))
+        assert distance(staged, block) <= 1e-13
+
+
+HALF = ZerothOrder([0.5, 0.5])
 
 
 def test_a_lossy_stage_makes_a_lossy_whole() -> None:
-    small, middle = ZerothOrder([0.9, 0.1]), ZerothOrder([0.5, 0.5])
-    lossy = Staged(SpeculativeSampling(1, otm.Lenience(0.5)), middle, 2)
+    lossy = Staged(SpeculativeSampling(1, otm.Lenience(0.5)), HALF, 2)
     assert not lossy.lossless
-    assert bias(lossy, small, middle, step=step_law) > 0.05  # type: ignore[arg-type]
+    assert bias(lossy, ZerothOrder([0.9, 0.1]), HALF, step=step_law) > 0.05  # type: ignore[arg-type]
 
 
-class TestCalls:
-    def test_without_memory(self) -> None:
-        """A step of one draft yields two tokens with probability a, else one: three tokens take two
-        calls with a + (1 − a)a.
-        """
-        small, middle = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
-        a = 0.75
-        found = expected_calls(Staged(SpeculativeSampling(1), middle, 3), draft=small, context=[0])
-        calls = 2 * (a + (1 - a) * a) + 3 * (1 - a) ** 2
-        np.testing.assert_allclose(found, [calls, calls], atol=1e-14)
-
-    def test_equal_models(self) -> None:
-        model = ZerothOrder([0.5, 0.5])
-        np.testing.assert_allclose(
-            expected_calls(Staged(SpeculativeSampling(3), model, 8), draft=model, context=[]),
-            [6.0, 2.0],
-        )
-
-    def test_time(self) -> None:
-        """Where it pays: costs .01 and .1 of a target call; the middle model alone would take four
-        calls of .1.
-        """
-        small, middle = ZerothOrder([0.6, 0.4]), ZerothOrder([0.5, 0.5])
-        calls = expected_calls(Staged(SpeculativeSampling(1), middle, 4), draft=small, context=[])
-        assert calls @ [0.01, 0.1] < 4 * 0.1 - 0.1
+@pytest.mark.parametrize(
+    ("decoder", "draft", "calls"),
+    [
+        # A step of one draft yields two tokens with probability a = ¾, else one: three tokens take
+        # two calls with a + (1 − a)a.
+        (Staged(SpeculativeSampling(1), HALF, 3), [0.75, 0.25], [2 + 1 / 16] * 2),
+        (Staged(SpeculativeSampling(3), HALF, 8), [0.5, 0.5], [6.0, 2.0]),
+        # one call of the middle model a token, and a smaller one drafts each
+        (Staged(Staged(SpeculativeSampling(1), HALF, 1), HALF, 2), [0.5, 0.5], [1.0, 1.0, 1.0]),
+    ],
+)
+def test_calls(decoder: Staged, draft: list[float], calls: list[float]) -> None:
+    found = expected_calls(decoder, draft=ZerothOrder(draft), context=[0])
+    np.testing.assert_allclose(found, calls, atol=1e-14)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from otm.sequence import (
     ZerothOrder,
     best_step,
     sequence_law,
+    tree_cuts,
 )
 from otm.sequence.best_step_lp import _by_enumeration
 from otm.sequence.decoder import independent_sequences
@@ -38,81 +38,64 @@ from otm.sequence.tree_cuts import (
     priced_bound,
 )
 from otm.trees import TreeShape
-from tests.sequence.toys import IID, random_models, smooth_models
+from tests.sequence.toys import IID, asked, contexts, random_models, smooth_models
 
 
-def module() -> Any:
-    return sys.modules["otm.sequence.tree_cuts"]
-
-
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(18))
 def test_it_is_the_program_over_drafted_trees(seed: int) -> None:
     rng = np.random.default_rng([1, seed])
     size, length, k = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 1, 4), (3, 2, 1)][seed % 6]
-    draft, target = (
-        random_models(size, length, rng) if seed % 2 else smooth_models(size, length, seed)
-    )
+    pair = random_models(size, length, rng) if seed % 2 else smooth_models(size, length, seed)
     decoder = DraftSelection(k, length)
-    cut, enumerated = (
-        best_step(decoder, draft=draft, target=target, context=[]),
-        _by_enumeration(decoder, draft, target, ()),
-    )
+    cut, enumerated = best_step(decoder, **asked(pair)), _by_enumeration(decoder, *pair, ())
     assert max(cut.lower, enumerated.lower) <= min(cut.upper, enumerated.upper)
     assert cut.value == pytest.approx(enumerated.value, abs=1e-9)
 
 
-def antichains(paths: list[Context]) -> list[tuple[int, ...]]:
+def antichains(paths: list[Context]) -> list[list[int]]:
     """Every set of paths none of which begins with another."""
-    found: list[tuple[int, ...]] = [()]
+    found: list[list[int]] = [[]]
     for i, path in enumerate(paths):
-        found += [
-            (*chosen, i)
+        apart = [
+            all(path[: len(w)] != w and w[: len(path)] != path for w in (paths[j] for j in chosen))
             for chosen in found
-            if all(
-                path[: len(paths[j])] != paths[j] and paths[j][: len(path)] != path for j in chosen
-            )
         ]
+        found += [[*chosen, i] for chosen in itertools.compress(found, apart)]
     return found
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_antichain_is_respected_and_the_cuts_bind(seed: int) -> None:
     draft, target = smooth_models(2 + seed % 2, 2, seed)
-    found = best_step(DraftSelection(3, 2), draft=draft, target=target, context=[])
+    found = best_step(DraftSelection(3, 2), **asked((draft, target)))
     laws = [sequence_law(draft, [], n) for n in (1, 2)]
-    mass = {path: float(laws[len(path) - 1][path]) for path in found.accepted}
-    paths = list(found.accepted)
+    paths, accepted = list(found.accepted), np.array([*found.accepted.values()])
+    mass = np.array([laws[len(path) - 1][path] for path in paths])
     everyone = antichains(paths)
     assert len(everyone) > 20
     for chosen in everyone:
-        hit = 1 - (1 - sum(mass[paths[i]] for i in chosen)) ** 3
-        assert sum(found.accepted[paths[i]] for i in chosen) <= hit + 1e-15
+        assert accepted[chosen].sum() <= 1 - (1 - mass[chosen].sum()) ** 3 + 1e-15
     for cut in found.cuts:
-        assert sum(found.accepted[path] for path in cut.paths) == pytest.approx(
-            cut.hit, abs=1e-8 / cut.weight
-        )
-        assert cut.hit == pytest.approx(
-            1 - (1 - sum(mass[path] for path in cut.paths)) ** 3, abs=1e-15
-        )
+        chosen = [paths.index(path) for path in cut.paths]
+        assert accepted[chosen].sum() == pytest.approx(cut.hit, abs=1e-8 / cut.weight)
+        assert cut.hit == pytest.approx(1 - (1 - mass[chosen].sum()) ** 3, abs=1e-15)
 
 
 @pytest.mark.parametrize(
-    ("size", "length", "k", "spread", "seed"),
-    [(2, 2, 2, 6.0, 571242538), (3, 2, 3, 6.0, 612445087), (3, 3, 4, 6.0, 9502183)],
+    ("size", "length", "k", "seed"),
+    [(2, 2, 2, 571242538), (3, 2, 3, 612445087), (3, 3, 4, 9502183)],
 )
-def test_tiny_masses(size: int, length: int, k: int, spread: float, seed: int) -> None:
+def test_tiny_masses(size: int, length: int, k: int, seed: int) -> None:
     """Small antichains bind: a solver with absolute tolerances sees nothing of them, the repair of
     the whole does.
     """
     rng = np.random.default_rng(seed)
-    tables = [otm.from_logits(spread * rng.normal(size=(size + 1, size))) for _ in range(2)]
-    contexts = [path for n in range(length) for path in itertools.product(range(size), repeat=n)]
-    draft, target = (
-        TableModel({path: table[path[-1] if path else size] for path in contexts})
+    tables = [otm.from_logits(6.0 * rng.normal(size=(size + 1, size))) for _ in range(2)]
+    pair: Any = tuple(
+        TableModel({path: table[[size, *path][-1]] for path in contexts(size, length)})
         for table in tables
     )
-    found = best_step(DraftSelection(k, length), draft=draft, target=target, context=[])
-    assert 0 <= found.gap <= 1e-9
+    assert 0 <= best_step(DraftSelection(k, length), **asked(pair)).gap <= 1e-9
 
 
 def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
@@ -130,149 +113,112 @@ def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
     return math.fsum(cut.weight * cut.hit for cut in cuts) + float(beyond[-1])
 
 
-def chained(tree: PathTree, ceiling: np.ndarray) -> np.ndarray:
-    """The largest f below a ceiling with f(uy) ≤ q(y | u) f(u)."""
-    found = np.append(ceiling, 1.0)
-    for i, (parent, share) in enumerate(zip(tree.parents, tree.share, strict=True)):
-        found[i] = min(ceiling[i], share * found[parent])
-    return found[:-1]
+@pytest.mark.parametrize(
+    ("decoder", "size"),
+    [(DraftSelection(8, 3), 8), (DraftSelection(4, 2), 20), (PrefixTree((2, 2)), 2)],
+)
+def test_cuts_certify_alone(decoder: Any, size: int) -> None:
+    """Far beyond enumeration, and of enumerated trees as well."""
+    draft, target = smooth_models(size, decoder.depth, 1)
+    found = best_step(decoder, **asked((draft, target)))
+    assert 0 <= found.gap <= 1e-9 and found.cuts
+    tree = PathTree.of(draft, target, (), decoder.depth)
+    assert cuts_bound(found.cuts, tree) + 1 == pytest.approx(found.upper, abs=1e-7)
+    law = otm.IID(int(decoder.shape.num_children[0]))
+    problem = otm.Problem(draft=draft.next([]), target=target.next([]), law=law)
+    first = sum(f for path, f in found.accepted.items() if len(path) == 1)
+    assert first <= otm.optimal_acceptance(problem) + 1e-12
 
 
-@pytest.mark.parametrize("size, length, k", [(8, 3, 8), (20, 2, 4)])
-def test_far_beyond_enumeration(size: int, length: int, k: int) -> None:
-    draft, target = smooth_models(size, length, 0)
-    found = best_step(DraftSelection(k, length), draft=draft, target=target, context=[])
-    assert 0 <= found.gap <= 1e-9
-    assert cuts_bound(found.cuts, PathTree.of(draft, target, (), length)) + 1 == pytest.approx(
-        found.upper, abs=1e-7
-    )
-    one = otm.optimal_acceptance(
-        otm.Problem(draft=draft.next([]), target=target.next([]), law=otm.IID(k))
-    )
-    assert 1 + one < found.upper
-    assert sum(f for path, f in found.accepted.items() if len(path) == 1) <= one + 1e-12
-
-
-def test_cuts_of_enumerated_trees_certify_as_well() -> None:
-    draft, target = smooth_models(2, 2, 1)
-    found = best_step(PrefixTree((2, 2)), draft=draft, target=target, context=[])
-    assert found.cuts
-    assert cuts_bound(found.cuts, PathTree.of(draft, target, (), 2)) + 1 == pytest.approx(
-        found.upper, abs=1e-8
-    )
-
-
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6, 7, 9, 10, 11])  # those with a path at all
 def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
     """Any acceptances are repaired to feasible ones, any prices bound from above."""
     rng = np.random.default_rng(seed)
     draft, target = random_models(3, 2, rng)
     k = 1 + seed % 4
     tree = PathTree.of(draft, target, (), 2)
-    if not tree.paths:
-        return
-    best = best_step(DraftSelection(k, 2), draft=draft, target=target, context=[])
+    best = best_step(DraftSelection(k, 2), **asked((draft, target)))
     proposed = rng.exponential(size=len(tree.paths)) * rng.choice([0.1, 1.0])
-    repaired = module()._repaired(tree, k, proposed)
+    repaired = tree_cuts._repaired(tree, k, proposed)
     assert 1 + repaired.sum() <= best.upper
-    before = np.where(tree.parents >= 0, repaired[tree.parents], 1.0)
-    assert np.all(repaired <= tree.share * before * (1 + 1e-15))
+    assert np.all(repaired <= tree.share * tree.before(repaired, 1.0) * (1 + 1e-15))
     for chosen in antichains(tree.paths):
-        assert repaired[list(chosen)].sum() <= hit_probability(
-            tree.draft[list(chosen)].sum(), k
-        ) * (1 + 1e-14)
+        hit = 1 - (1 - tree.draft[chosen].sum()) ** k
+        assert repaired[chosen].sum() <= hit * (1 + 1e-13) + 1e-16
     for scale in (0.0, 0.5, 2.0):
-        assert (
-            1 + priced_bound(tree, k, scale * rng.exponential(size=len(tree.paths))) >= best.lower
-        )
+        prices = scale * rng.exponential(size=len(tree.paths))
+        assert 1 + priced_bound(tree, k, prices) >= best.lower
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    draft, target = smooth_models(3, 2, seed)
-    tree, k = PathTree.of(draft, target, (), 2), 2 + seed % 3
-    accepted = chained(
-        tree, np.minimum(rng.exponential(size=len(tree.paths)), k * (1 - 1e-8) * tree.draft)
-    )
+    tree, k = PathTree.of(*smooth_models(3, 2, seed), (), 2), 2 + seed % 3
+    ceiling = np.minimum(rng.exponential(size=len(tree.paths)), k * (1 - 1e-8) * tree.draft)
+    # the largest f below the ceiling with f(uy) ≤ q(y | u) f(u)
+    accepted = np.append(ceiling, 1.0)
+    for i, (parent, share) in enumerate(zip(tree.parents, tree.share, strict=True)):
+        accepted[i] = min(ceiling[i], share * accepted[parent])
     worst = max(
-        (
-            float(accepted[list(chosen)].sum() / hit_probability(tree.draft[list(chosen)].sum(), k))
-            for chosen in antichains(tree.paths)[1:]
-        ),
-        default=1.0,
+        float(accepted[chosen].sum() / hit_probability(tree.draft[chosen].sum(), k))
+        for chosen in antichains(tree.paths)[1:]
     )
-    assert largest_excess(tree, k, accepted) == pytest.approx(max(1.0, worst), rel=1e-13)
+    assert largest_excess(tree, k, accepted[:-1]) == pytest.approx(max(1.0, worst), rel=1e-13)
 
 
-def test_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    draft, target = smooth_models(3, 2, 3)
-    monkeypatch.setattr(module(), "MAX_PATHS", 10)
-    with pytest.raises(
-        otm.errors.TooLarge, match=r"limited to 10;.*Take a smaller vocabulary or length"
-    ):
-        best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
-    monkeypatch.setattr(module(), "MAX_PATHS", 100)
-    monkeypatch.setattr(module(), "MAX_ENTRIES", 20)
-    with pytest.raises(otm.errors.TooLarge, match="limited to 20 variables"):
-        best_step(DraftSelection(2, 2), draft=draft, target=target, context=[])
+WIDE = (ZerothOrder(np.full(49_152, 1 / 49_152)),) * 2
 
 
-def test_the_models_are_not_asked_for_more_than_fits() -> None:
-    model = ZerothOrder(np.full(49_152, 1 / 49_152))
-    with pytest.raises(
-        otm.errors.TooLarge,
-        match=r"after 1 tokens there are 49,152 paths × 49,152 tokens.*level_cut_upper",
-    ):
-        best_step(SpeculativeSampling(2), draft=model, target=model, context=[])
+@pytest.mark.parametrize(
+    ("limit", "pair", "said"),
+    [
+        ("MAX_PATHS", smooth_models(3, 2, 3), "is limited to 10;.*smaller vocabulary or length"),
+        ("MAX_ENTRIES", smooth_models(3, 2, 3), "limited to 10 variables"),
+        (None, WIDE, r"after 1 tokens there are 49,152 paths × 49,152 tokens.*level_cut_upper"),
+    ],
+)
+def test_too_large(
+    limit: str | None, pair: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if limit:
+        monkeypatch.setattr(tree_cuts, limit, 10)
+    with pytest.raises(otm.errors.TooLarge, match=said):
+        best_step(DraftSelection(2, 2), **asked(pair))
 
 
-def test_which_drafts_are_independent_sequences() -> None:
-    chains = TreeShape.sequences(3, 2)
-    for decoder, expected in (
+CHAINS = TreeShape.sequences(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "count"),
+    [
         (SpeculativeSampling(2), 1),
         (DraftSelection(3, 2), 3),
         (RefinedScores(3, 2), 3),
-        (TreeVerification(chains, IID, otm.Naive()), 3),
-        (TreeVerification(chains, otm.WithoutReplacement(1), otm.Naive()), None),
+        (TreeVerification(CHAINS, IID, otm.Naive()), 3),
+        (TreeVerification(CHAINS, otm.WithoutReplacement(1), otm.Naive()), None),
         (TreeVerification(TreeShape([0, 0, 1]), IID, otm.Naive()), None),
         (PrefixTree((3, 1)), 3),
         (PrefixTree((1, 2)), None),
-        (Ersd(chains), None),
+        (Ersd(CHAINS), None),
         (LikeliestTree(2, 2), None),
-    ):
-        assert independent_sequences(decoder) == expected, decoder
+    ],
+    ids=repr,
+)
+def test_which_drafts_are_independent_sequences(decoder: Any, count: int | None) -> None:
+    assert independent_sequences(decoder) == count
 
 
 def test_level_by_level_is_not_optimal() -> None:
     """The counterexample of docs/theory.md: the first level could accept for sure, the best step
     lets 1/16 of that go.
     """
-    half = [0.5, 0.5]
-    draft = TableModel(
-        {
-            (): half,
-            (0,): [1, 0],
-            (1,): half,
-            (0, 0): half,
-            (0, 1): half,
-            (1, 0): [0.75, 0.25],
-            (1, 1): half,
-        }
+    rows: dict[Any, Any] = {path: [0.5, 0.5] for path in contexts(2, 2)}
+    pair: Any = (
+        TableModel(rows | {(0,): [1, 0], (1, 0): [0.75, 0.25]}),
+        TableModel(rows | {(): [0.75, 0.25], (0,): [0, 1], (1,): [1, 0]}),
     )
-    target = TableModel(
-        {
-            (): [0.75, 0.25],
-            (0,): [0, 1],
-            (1,): [1, 0],
-            (0, 0): half,
-            (0, 1): half,
-            (1, 0): half,
-            (1, 1): half,
-        }
-    )
-    found = best_step(DraftSelection(2, 3), draft=draft, target=target, context=[])
+    found = best_step(DraftSelection(2, 3), **asked(pair))
     assert found.value == pytest.approx(1 + 367 / 256, abs=1e-9)
     assert found.accepted[0,] + found.accepted[1,] == pytest.approx(15 / 16, abs=1e-9)
-    one = best_step(DraftSelection(2, 1), draft=draft, target=target, context=[])
-    assert one.value == pytest.approx(2, abs=1e-9)
+    assert best_step(DraftSelection(2, 1), **asked(pair)).value == pytest.approx(2, abs=1e-9)

@@ -7,11 +7,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 import otm
 from otm.sequence import (
@@ -40,7 +39,6 @@ from otm.sequence import (
     outcomes,
 )
 from otm.trees import TreeShape
-from tests import strategies
 
 IID, DISTINCT = otm.IID(1), otm.WithoutReplacement(1)
 
@@ -93,6 +91,11 @@ def smooth_models(num_tokens: int, depth: int, seed: int) -> tuple[TableModel, T
         TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in every}) for _ in range(2)
     )
     return draft, target
+
+
+def asked(models: tuple[Any, Any], context: Sequence[int] = ()) -> dict[str, Any]:
+    """Arguments of a step on a draft and a target."""
+    return {"draft": models[0], "target": models[1], "context": list(context)}
 
 
 def block_drafter(num_tokens: int, length: int, rng: np.random.Generator) -> BlockMarginals:
@@ -220,40 +223,6 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         BlockKSeq(size.width, length),
     ]
     return with_further(listed, length=length, width=size.width, tree=tree)
-
-
-@dataclasses.dataclass(frozen=True)
-class Toy:
-    """Two models of one vocabulary, and an instance of every decoder."""
-
-    draft: TableModel
-    target: TableModel
-    decoders: list[Decoder]
-
-    @property
-    def num_tokens(self) -> int:
-        return self.draft.num_tokens
-
-    @property
-    def models(self) -> dict[str, Any]:
-        return {"draft": self.draft, "target": self.target, "context": []}
-
-
-@st.composite
-def toys(draw: st.DrawFn) -> Toy:
-    """Models that give each context one of a few pairs of rows, and all decoders of a size."""
-    size = draw(st.sampled_from(SIZES))
-    row = st.one_of(
-        strategies.smooth(size.num_tokens),
-        strategies.with_zeros_and_ties(size.num_tokens),
-        strategies.point_masses(size.num_tokens),
-    )
-    pair = st.one_of(st.tuples(row, row), st.tuples(row, row), row.map(lambda mass: (mass, mass)))
-    pool = draw(st.lists(pair, min_size=1, max_size=6))
-    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    rows = {c: pool[rng.integers(len(pool))] for c in contexts(size.num_tokens, size.length)}
-    draft, target = (TableModel({c: rows[c][i] for c in rows}) for i in (0, 1))
-    return Toy(draft, target, decoders(size, draw(st.integers(0, 71)), rng))
 
 
 def num_trees(decoder: Decoder, num_tokens: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -44,16 +44,15 @@ def value(
     )
 
 
-def admissible(size: int, depth: int | None, width: int | None) -> Iterator[Tree]:
-    for n in range(size + 1):
-        for forest in forests(n):
-            if height(forest) <= (depth or n) and breadth(forest) <= (width or n):
-                yield forest
-
-
 @functools.cache
 def trees_within(size: int, depth: int | None, width: int | None) -> tuple[Tree, ...]:
-    return tuple(admissible(size, depth, width))
+    """Every tree of at most `size` vertices within limits."""
+    return tuple(
+        forest
+        for n in range(size + 1)
+        for forest in forests(n)
+        if height(forest) <= (depth or n) and breadth(forest) <= (width or n)
+    )
 
 
 def by_vector(acceptance: np.ndarray) -> Callable[[tuple[int, ...]], float]:

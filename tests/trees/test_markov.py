@@ -40,46 +40,28 @@ STICKY = chained([0.5, 0.5], [0.5, 0.5], [1.0])
 """Two children, but after the second only the first: states visited 2:1, ⅔ bit a visit."""
 
 
-def random_chain(rng: np.random.Generator, order: int, *, whole: bool) -> Callable[[Path], float]:
-    rows = []
-    for _ in range(4):
-        masses = np.sort(rng.dirichlet(rng.choice([0.2, 1.0, 5.0], size=3)))[::-1]
-        rows.append((masses if whole else masses * rng.uniform(0.2, 1.0)).tolist())
-    return chained(*rows, order=order)
-
-
 @pytest.mark.parametrize("order", [0, 1, 2])
-def test_no_tree_at_all_is_above(order: int) -> None:
-    rng = np.random.default_rng(order)
-    for trial in range(6):
-        step = random_chain(rng, order, whole=trial % 2 == 0)
-        best = [0.0] * 6
-        for tree in trees_within(5, None, 3):
-            size = sum(1 for _ in _vertices(tree))
-            best[size] = max(best[size], 1.0 + value(tree, step))
-        for nodes in range(6):
-            bound = tunstall_upper(step, num_nodes=nodes, order=order)
-            assert best[nodes] <= bound
-            assert optimal_tree(step, num_nodes=nodes, order=order).expected_tokens <= bound
-        narrow = optimal_tree(step, num_nodes=300, order=order, max_width=2).expected_tokens
-        assert narrow <= tunstall_upper(step, num_nodes=300, order=order, max_width=2)
-
-
-def _vertices(forest: tuple) -> list[tuple]:
-    return [vertex for child in forest for vertex in (child, *_vertices(child))]
+@pytest.mark.parametrize("seed", range(6))
+def test_no_tree_at_all_is_above(order: int, seed: int) -> None:
+    rng = np.random.default_rng([order, seed])
+    masses = rng.dirichlet(rng.choice([0.2, 1.0, 5.0], size=3), size=4)
+    kept = rng.uniform(0.2, 1.0, size=(4, 1)) if seed % 2 else 1.0
+    step = chained(*(-np.sort(-masses) * kept).tolist(), order=order)
+    for nodes in range(6):
+        bound = tunstall_upper(step, num_nodes=nodes, order=order)
+        assert 1 + max(value(tree, step) for tree in trees_within(nodes, None, 3)) <= bound
+    narrow = optimal_tree(step, num_nodes=300, order=order, max_width=2).expected_tokens
+    assert narrow <= tunstall_upper(step, num_nodes=300, order=order, max_width=2)
 
 
 def test_without_memory_it_is_the_lesser_of_tunstalls_bound_and_the_plateau() -> None:
     vector = [0.6, 0.25, 0.1]
-    for nodes in (0, 1, 10, 1_000, 10**9):
-        found = tunstall_upper(chained(vector, vector), num_nodes=nodes, order=1)
-        assert found == pytest.approx(
-            min(tunstall_upper(vector, num_nodes=nodes), 20.0), rel=SOLVED
-        )
     plateau = tunstall_minimum_upper(vector, num_nodes=10**15, num_explored=3).value
-    assert tunstall_upper(chained(vector, vector), num_nodes=10**15, order=1) == pytest.approx(
-        plateau, rel=SOLVED
-    )
+    assert plateau == pytest.approx(20.0)
+    for nodes in (0, 10, 1_000, 10**15):
+        found = tunstall_upper(chained(vector, vector), num_nodes=nodes, order=1)
+        least = min(tunstall_upper(vector, num_nodes=nodes), plateau)
+        assert found == pytest.approx(least, rel=SOLVED)
 
 
 def test_a_state_whose_entropy_says_nothing_is_paid_by_the_others() -> None:
@@ -90,9 +72,8 @@ def test_a_state_whose_entropy_says_nothing_is_paid_by_the_others() -> None:
         )
     # With two bits a visit to the root for nothing, and .469 bits a visit below.
     even, uneven = [0.5, 0.5], [0.9, 0.1]
-    assert tunstall_upper(chained(even, uneven), num_nodes=0, order=1) == pytest.approx(
-        1.0, rel=SOLVED
-    )
+    found = tunstall_upper(chained(even, uneven), num_nodes=0, order=1)
+    assert found == pytest.approx(1.0, rel=SOLVED)
     assert tunstall_upper(uneven, num_nodes=0) == pytest.approx(2.132, abs=5e-4)
 
 
@@ -116,15 +97,11 @@ def test_no_price_of_a_bit_is_better(bits: float) -> None:
 
 def test_it_grows_as_the_logarithm_over_the_entropy_rate() -> None:
     rows = [[0.7, 0.2, 0.1], [0.4, 0.35, 0.25], [0.9, 0.05, 0.05]]
-    chain = np.array(rows)
-    stationary = np.linalg.solve(
-        np.vstack([chain.T[:-1] - np.eye(3)[:-1], np.ones(3)]), [0.0, 0.0, 1.0]
-    )
+    stationary = np.linalg.matrix_power(np.array(rows), 200)[0]
     rate = float(stationary @ [entropy_bits(row) for row in rows])
     step = chained(rows[0], *rows)
     small, large = (tunstall_upper(step, num_nodes=2**bits, order=1) for bits in (30, 50))
     assert (large - small) / 20 == pytest.approx(1 / rate, rel=SOLVED)
-    assert large <= math.log2(1 + (2**50 + 1) * 2) / min(entropy_bits(row) for row in rows)
 
 
 def test_what_a_solver_says_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,20 +116,15 @@ def test_what_a_solver_says_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert states.bound(5.0) >= right * (1 - SOLVED)  # never less than the least that is true
 
 
-def test_what_a_lone_symbol_lacks_to_one_is_no_entropy() -> None:
+@pytest.mark.parametrize("lacks", [0.0, 2.0**-53, 2.0**-48])
+def test_what_a_lone_symbol_lacks_to_one_is_no_entropy(lacks: float) -> None:
     """A rest of at most 64 u is rounding, for a function as for a vector."""
-    for lacks in (0.0, 2.0**-53, 2.0**-48):
-        assert (
-            tunstall_upper(lambda path, at=1.0 - lacks: at * (path[-1] == 0), num_nodes=5, order=1)
-            == math.inf
-        )
-        assert tunstall_upper([1.0 - lacks], num_nodes=5) == math.inf
+    alone = chained([1.0 - lacks], [1.0 - lacks], order=2)
+    assert tunstall_upper(alone, num_nodes=5, order=2) == math.inf
+    assert tunstall_upper([1.0 - lacks], num_nodes=5) == math.inf
 
 
-def test_what_entropy_says_nothing_of_and_what_is_refused() -> None:
-    # accepted for ever
-    assert tunstall_upper(lambda path: float(path[-1] == 0), num_nodes=9, order=2) == math.inf
-    # nothing is accepted
+def test_what_is_never_accepted_and_what_is_refused() -> None:
     assert tunstall_upper(lambda path: 0.0, num_nodes=9, order=2) == pytest.approx(1.0, rel=SOLVED)
     with pytest.raises(otm.errors.InvalidParameter, match="needs its order"):
         tunstall_upper(STICKY, num_nodes=3)

@@ -72,7 +72,7 @@ def youngest_first() -> F:
 
 
 BY_HAND = {
-    # Replaced drafts have the law (0, 5/69, 64/69) instead of (0, 1/6, 5/6): see test_step_audit.
+    # Replaced drafts have the law (0, 5/69, 64/69) instead of (0, 1/6, 5/6).
     "shared noise": F(3, 10) * (F(1, 6) - F(5, 69)),
     # Draft 0 is accepted with .4² instead of .4.
     "key as uniform": F(1, 2) * (F(2, 5) - F(2, 5) ** 2),
@@ -91,7 +91,7 @@ BY_HAND = {
     ),
     # Against (1/5, 3/10, 1/2) drafts 0 and 1 pass, and 2 with 9/10; the rest is all 1.
     "draft law in another order": distance((F(1, 2), F(32, 100), F(18, 100)), Q),
-    # Draft 0 alone is rejected, .4 of all, and leaves (0, 3/8, 5/8): see tests/audit/test_trees.py.
+    # Draft 0 alone is rejected, .4 of all, and leaves (0, 3/8, 5/8).
     "no renormalisation": F(2, 5) * (F(3, 10) / 2 + F(1, 2) * F(3, 20)),
     "youngest first": youngest_first(),
     "duplicates skipped": F(2, 5) / 2 * (F(3, 8) - F(3, 20)),

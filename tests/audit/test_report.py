@@ -1,18 +1,20 @@
-"""The line that stands over every report."""
+"""The lines that stand over every report; the namespace that the audits stand in."""
 
 from __future__ import annotations
 
 import dataclasses
+import pkgutil
 from typing import Any
 
 import numpy as np
 import pytest
 
 import otm
+from benchmarks.corpus.blocks import chain
 from otm import audit
-from otm.audit.coverage import LONGER_STATE, STATE, Coverage, merged
+from otm.audit.report import LONGER_STATE, STATE, Coverage, merged
 from otm.audit.standard_problems import standard_models
-from tests.audit.callables import as_floats, chain, maximal
+from tests.audit.callables import as_floats, maximal
 
 PROBLEM = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
 MODELS = standard_models(1)["after the token before"]
@@ -53,10 +55,11 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_report_begins_with_what_was_tested_by_what_and_what_was_not(name: str) -> None:
-    carry_out, said = EXAMPLES[name]
-    result: Any = carry_out()
+@pytest.mark.parametrize(("carry_out", "said"), EXAMPLES.values(), ids=EXAMPLES)
+def test_every_report_begins_with_what_was_tested_by_what_and_what_was_not(
+    carry_out: Any, said: list[str]
+) -> None:
+    result = carry_out()
     line = str(result.coverage)
     assert str(result).split("\n", 1)[1].startswith(line)
     assert line.startswith("Tested: ")
@@ -82,14 +85,11 @@ def test_the_first_line_says_what_stands_behind_lossless() -> None:
 
 
 def test_coverages_of_several_audits_are_put_together() -> None:
-    one = Coverage(
-        instances=("x",),
-        drafts=(1,),
-        vocabulary=(2,),
-        laws=("IID",),
-        least=0.25,
-        by=(("exact integration", 1),),
-    )
+    """The largest batch of samples, the coarsest and the finest of what they find; of two notes on
+    state the one that says more.
+    """
+    exactly = {"laws": ("IID",), "by": (("exact integration", 1),), "false_alarm": 0.25}
+    one = Coverage(instances=("x",), drafts=(1,), vocabulary=(2,), least=0.25, **exactly)
     drawn = dataclasses.replace(
         one,
         drafts=(8,),
@@ -98,15 +98,20 @@ def test_coverages_of_several_audits_are_put_together() -> None:
         by=(("samples", 1),),
         samples=500,
         detect=0.1,
+        untested=(STATE,),
     )
-    two_calls = dataclasses.replace(one, untested=(LONGER_STATE,))
-    noted = merged([("a", dataclasses.replace(one, untested=(STATE,))), ("b", two_calls)])
-    assert noted.untested == (LONGER_STATE,)
-    both = merged([("a", one), ("b", drawn), ("c", one)], ["9 drafts (time was up)"])
-    assert both.by == (("exact integration", 2), ("samples", 1))
+    finer = dataclasses.replace(drawn, detect=0.05, samples=400, untested=(LONGER_STATE,))
+    both = merged([("a", one), ("b", drawn), ("c", one), ("d", finer)], ["9 drafts (time was up)"])
+    assert (both.by, both.false_alarm) == ((("exact integration", 2), ("samples", 2)), 1.0)
     assert str(both) == (
-        "Tested: 1, 8 drafts, 1 token, V = 2, 2,000, drafts by IID, 3 instances; 2 by exact "
-        "integration, 1 by up to 500 samples.\n"
+        "Tested: 1, 8 drafts, 1 token, V = 2, 2,000, drafts by IID, 4 instances; 2 by exact "
+        "integration, 2 by up to 500 samples each.\n"
         "Not tested: 2..7 drafts; V > 2,000; more than 8 drafts; probabilities below 1e-05; total "
-        "variations below 0.1 where sampled; 9 drafts (time was up)."
+        "variations below 0.05 to 0.1 where sampled; state kept over more than two calls; 9 drafts "
+        "(time was up)."
     )
+
+
+def test_no_function_hides_a_module() -> None:
+    modules = {found.name for found in pkgutil.iter_modules(audit.__path__)}
+    assert not modules & {*audit.__all__}
