@@ -162,7 +162,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.DraftTree": "holds a drafted tree",
     "otm.sequence.Enumerated": "a source of randomness",
     "otm.sequence.ExpectedStep": "a result",
-    "otm.sequence.Fly": "held against the enumeration of its steps (tests/sequence/test_greedy_chain.py)",
+    "otm.sequence.Fly": (
+        "held against the enumeration of its steps (tests/sequence/test_greedy_chain.py)"
+    ),
     "otm.sequence.Generation": "a result",
     "otm.sequence.GreedyChain": "abstract",
     "otm.sequence.MatchingDecoder": "abstract",
