@@ -16,8 +16,8 @@ from otm.overlap.curve import NUM_BINS
 from tests.overlap.instances import SIZES, problems, slack
 
 
-@pytest.mark.parametrize("width", [1025, 5000])
-def test_tensors_have_the_values_of_numpy(width: int) -> None:
+def test_tensors_have_the_values_of_numpy() -> None:
+    width = 3001
     names, drafts, targets = zip(*problems(width, width), strict=True)
     p, q = np.stack(drafts), np.stack(targets)
     wanted, left = arrays.optimum(p, q, SIZES)

@@ -41,20 +41,6 @@ def test_both_ways_to_a_value_are_the_sum(
         assert abs(float(curve.at(np.asarray(level))) - wanted) <= 2.0**-50 * (1 + wanted), level
 
 
-def test_levels_are_a_number_one_for_each_row_or_several() -> None:
-    rng = np.random.default_rng(2)
-    p, q = (otm.examples.dirichlet(6, rng=rng, rows=3) for _ in range(2))
-    curve, grid = OverlapCurve.of(p, q), np.array([0.0, 0.5, 1.0, 4.0])
-    wanted = np.minimum(grid[:, None, None] * p, q).sum(axis=-1)
-    np.testing.assert_allclose(curve.at(grid[:, None] + np.zeros(3)), wanted, atol=1e-15)
-    np.testing.assert_allclose(curve.at(grid[:3]), np.diagonal(wanted), atol=1e-15)
-    np.testing.assert_allclose(curve.at(1.0), wanted[2], atol=1e-15)
-    np.testing.assert_allclose(
-        OverlapCurve.of(p[0], q[0]).at(grid.tolist()), wanted[:, 0], atol=1e-15
-    )
-    assert repr(curve) == "OverlapCurve(shape=(3, 6))"
-
-
 @given(strategies.pairs(max_tokens=9))
 def test_the_order_keeps_its_convention(pair: tuple[np.ndarray, np.ndarray]) -> None:
     """Descending ratios; ∞ first, tokens without mass at ratio 0, ties in the order of tokens;
@@ -105,6 +91,14 @@ def test_every_array_kind_gives_the_same_curve(backend: Backend) -> None:
     for found in (curve.at(backend.array(level)), of_sums):
         assert backend.is_own(found)
         np.testing.assert_allclose(backend.numpy(found), height, atol=10 * backend.tolerance)
+    # A number is for all rows, and several levels of each row come first.
+    both = np.minimum(np.stack([2.0 * p, level[..., None] * p]), q).sum(axis=-1)
+    for found, height in (
+        (curve.at(2.0), both[0]),
+        (curve.at(backend.array(np.stack([2.0 + 0 * level, level]))), both),
+    ):
+        np.testing.assert_allclose(backend.numpy(found), height, atol=10 * backend.tolerance)
+    assert repr(curve) == "OverlapCurve(shape=(2, 3, 40))"
 
 
 @given(strategies.pairs(max_tokens=7), st.lists(st.floats(0, 5), min_size=1, max_size=4))

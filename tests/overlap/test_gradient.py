@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
@@ -48,11 +47,3 @@ def test_values_stay_and_gradients_are_weighted() -> None:
     assert torch.equal(found.detach(), values)
     (slope,) = torch.autograd.grad(found[0].sum(), target)
     assert slope.tolist() == [[3, 3, 0, 0], [0, 3, 3, 0]]
-
-
-def test_arrays_without_gradients() -> None:
-    p, q = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])
-    assert [float(value) for value in height_and_slope(p, q, np.array(1.5))] == [
-        0.25 + 0.25 + 0.375,
-        0.25,
-    ]
