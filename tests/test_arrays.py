@@ -16,21 +16,17 @@ from tests.conftest import Backend
 LARGEST = 1.0 - 2.0**-53
 
 
-@given(st.integers(1, 7).flatmap(strategies.distributions))
-def test_inverse_cdf_never_returns_a_token_without_mass(mass: np.ndarray) -> None:
-    tokens = inverse_cdf(mass, np.array([0.0, 5e-324, 1e-300, 0.25, 0.5, 0.75, LARGEST]))
-    assert (mass[tokens] > 0).all()
-    assert tokens[0] == np.flatnonzero(mass)[0]
-    assert (np.diff(tokens) >= 0).all()
-
-
 @given(
-    st.integers(1, 7).flatmap(strategies.with_zeros_and_ties),
-    st.lists(st.floats(0, LARGEST), min_size=1, max_size=30),
+    st.integers(1, 7).flatmap(strategies.distributions),
+    st.lists(st.floats(0, LARGEST), max_size=30),
 )
 def test_inverse_cdf_is_the_quantile_function(mass: np.ndarray, uniforms: list[float]) -> None:
+    """And never a token without mass."""
     cumulative = np.cumsum(mass) / mass.sum()
+    uniforms += [0.0, 5e-324, 1e-300, 0.25, 0.5, 0.75, LARGEST]
     for u, token in zip(uniforms, inverse_cdf(mass, np.array(uniforms)), strict=True):
+        assert mass[token] > 0
+        assert u > 0 or token == np.flatnonzero(mass)[0]
         # Within rounding of an edge either side is right.
         assert cumulative[token] >= u - 1e-15
         assert token == 0 or cumulative[token - 1] <= u + 1e-15
@@ -47,7 +43,7 @@ def test_inverse_cdf_where_the_masses_do_not_reach_one() -> None:
     assert inverse_cdf(np.array([0.0, 1.0, 0.0]), np.zeros((2, 3))).tolist() == [[1, 1, 1]] * 2
 
 
-@pytest.mark.parametrize("exponent", [1, 2, 3, 7, 12, 31, 64])
+@pytest.mark.parametrize("exponent", [1, 12, 31, 64])
 def test_integer_power(backend: Backend, exponent: int) -> None:
     base = backend.array([0.0, 0.3, 0.9999, 1.0])
     before = backend.numpy(base).copy()
@@ -61,7 +57,7 @@ def test_integer_power(backend: Backend, exponent: int) -> None:
     np.testing.assert_array_equal(backend.numpy(base), before)
 
 
-@pytest.mark.parametrize("num_tokens", [1, 511, 512, 1_000, 128_256])
+@pytest.mark.parametrize("num_tokens", [1, 511, 512, 128_256])
 def test_running_sums_err_by_a_block_and_the_number_of_blocks(
     backend: Backend, num_tokens: int
 ) -> None:
@@ -71,23 +67,15 @@ def test_running_sums_err_by_a_block_and_the_number_of_blocks(
     weights = np.random.default_rng(0).choice([1.0, 2.0, 3.0], size=(2, num_tokens))
     masses = backend.array(weights / weights.sum(axis=-1, keepdims=True))
     exact = np.cumsum(backend.numpy(masses).astype(np.longdouble), axis=-1)
-    sums = backend.numpy(_arrays.running_sum(masses))
+    whole, sums = _arrays.total(masses), _arrays.running_sum(masses)
+    assert str(whole.dtype).endswith("float64") and str(sums.dtype).endswith("float64")
+    np.testing.assert_allclose(backend.numpy(whole), exact[:, -1].astype(float), rtol=1e-14)
+    sums = backend.numpy(sums)
     assert (
         abs(sums / exact - 1).max() <= (_arrays.BLOCK + num_tokens / _arrays.BLOCK + 2) * 2.0**-53
     )
     assert abs(sums - exact).max() <= 5e-14
     assert (np.diff(sums) >= 0).all()
-
-
-def test_sums_are_taken_in_double_precision(backend: Backend) -> None:
-    ones = backend.array(np.full((2, 20_000), 1 / 20_000))
-    exact = float(np.asarray(1 / 20_000, dtype=backend.dtype).astype(np.float64)) * 20_000
-    total = _arrays.total(ones)
-    assert str(total.dtype).endswith("float64")
-    np.testing.assert_allclose(backend.numpy(total), exact, rtol=1e-14)
-    running = _arrays.running_sum(ones)
-    assert str(running.dtype).endswith("float64")
-    np.testing.assert_allclose(backend.numpy(running)[:, -1], exact, rtol=1e-11)
 
 
 def test_gather_is_batched(backend: Backend) -> None:

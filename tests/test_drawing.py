@@ -16,17 +16,13 @@ import otm
 from otm import drawing
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_labels_are_apart_and_as_near_as_least_squares(seed: int) -> None:
-    wanted = np.sort(np.random.default_rng(seed).uniform(0, 30, size=6))
+@pytest.mark.parametrize("reach", [15, 30, 60])
+def test_labels_are_apart_and_as_near_as_least_squares(reach: int) -> None:
+    wanted = np.sort(np.random.default_rng(reach).uniform(0, reach, size=6))
     steps = 4.0 * np.arange(6)
     free = np.tri(6)  # of a first height, and what each gap exceeds 4 by
     best = lsq_linear(free, wanted - steps, (np.r_[-np.inf, np.zeros(5)], np.inf)).x
     assert drawing.spread(wanted, 4.0) == pytest.approx(free @ best + steps, abs=1e-4)
-
-
-def test_labels_with_room_stay_where_they_are() -> None:
-    assert drawing.spread(np.array([0.0, 5.0, 11.0]), 4.0).tolist() == [0.0, 5.0, 11.0]
 
 
 def test_the_seventh_line_is_refused() -> None:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -42,12 +41,6 @@ PICTURES: dict[str, Callable[[Axes], Axes]] = {
 @pytest.fixture
 def ax() -> Axes:
     return Figure().subplots()  # type: ignore[no-any-return]
-
-
-@pytest.fixture
-def closed() -> Iterator[None]:
-    yield
-    pyplot.close("all")
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -131,18 +124,14 @@ def test_coupling_is_the_joint_law(ax: Axes) -> None:
     assert [bar.get_width() for bar in side.patches] == pytest.approx(
         joint.draft_marginal, abs=1e-15
     )
+    many = Figure().subplots()  # as the likeliest and the rest
+    plot.coupling(otm.coupling(otm.KSeq(), PROBLEM.with_law(otm.IID(2))), ax=many)
+    widths = [bar.get_width() for bar in many.child_axes[1].patches]
+    assert len(widths) == 33 and sum(widths) == pytest.approx(1.0, abs=1e-12)
     shade = ax.images[0].get_array()
     blue = shade[..., 2] > shade[..., 0] + 1e-9
     hits = (joint.drafts[:, :, None] == np.arange(3)).any(axis=1) & (joint.joint.toarray() > 0)
     assert np.array_equal(blue, hits)
-
-
-def test_many_drafts_are_drawn_as_the_likeliest_and_the_rest(ax: Axes) -> None:
-    joint = otm.coupling(otm.KSeq(), PROBLEM.with_law(otm.IID(2)))
-    plot.coupling(joint, ax=ax)
-    _, side = ax.child_axes
-    assert len(side.patches) == 33
-    assert sum(bar.get_width() for bar in side.patches) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_points_sit_on_the_overlap_curve(ax: Axes) -> None:
@@ -189,14 +178,6 @@ def test_trees_of_every_kind(ax: Axes) -> None:
     assert [text.get_text() for text in named.texts] == ["c", "a", "b"]
     with pytest.raises(otm.errors.TooLarge, match="up to 400 vertices; this tree has 401"):
         plot.tree(otm.trees.TreeShape.chain(401), ax=ax)
-
-
-@pytest.mark.usefixtures("closed")
-def test_without_axes_a_new_figure_is_made_and_shown_by_notebooks() -> None:
-    before = pyplot.get_fignums()
-    axes = plot.pair(draft=[0.5, 0.5], target=[0.25, 0.75])
-    assert len(pyplot.get_fignums()) == len(before) + 1
-    assert axes.figure.number in pyplot.get_fignums()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
