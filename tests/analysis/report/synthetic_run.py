@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy
 
 import otm
 from analysis.decode.results import prompt_name
-from analysis.models.processing import settings_of
+from analysis.models.processing import Setting, settings_of
 from analysis.run.identity import run_identity
 from analysis.run.loss_columns import loss_columns, loss_statistics
 from analysis.run.shards import encode_shard, shard_files
@@ -108,43 +109,34 @@ def write_run(
         bounds: ask for the bounds, too; only those that need no column of their own are there.
     """
     columns = schemes(ks)
+    settings = settings_of(temperatures, top_ps, draft_temperatures or ())
     planned = -(-prompts // prompts_per_shard)
     (folder / "shards").mkdir(parents=True)
     manifest = _manifest(columns, name, planned, width, loss_statistics(ks) if losses else [])
-    if bounds:
-        manifest["settings"]["bounds"] = True
+    manifest["settings"]["bounds"] = bounds
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    pq.write_table(
-        pa.table(
-            {
-                "prompt": np.arange(prompts),
-                "name": [f"{name} {i}" for i in range(prompts)],
-                "text": [f"Text {i} of {name}" for i in range(prompts)],
-                "characters": np.full(prompts, 20),
-            }
-        ),
-        folder / "prompts.parquet",
-    )
+    named = {
+        "prompt": np.arange(prompts),
+        "name": [f"{name} {i}" for i in range(prompts)],
+        "text": [f"Text {i} of {name}" for i in range(prompts)],
+        "characters": np.full(prompts, 20),
+    }
+    pq.write_table(pa.table(named), folder / "prompts.parquet")
     for shard in range(planned if shards is None else shards):
         first = shard * prompts_per_shard
-        rows = [
-            _rows(
-                columns,
-                prompt,
-                positions,
-                temperatures,
-                top_ps,
-                draft_temperatures,
-                np.random.default_rng([seed, prompt]),
-            )
-            | (
-                {}
-                if not losses
-                else _losses(ks, prompt, positions, temperatures, top_ps, draft_temperatures, seed)
-            )
-            for prompt in range(first, min(prompts, first + prompts_per_shard))
-        ]
-        table = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
+        parts: list[dict[str, np.ndarray]] = []
+        for prompt in range(first, min(prompts, first + prompts_per_shard)):
+            rng = np.random.default_rng([seed, prompt])
+            fit, target = rng.uniform(0.3, 2.5), 2.5 * rng.normal(size=(positions, V))
+            draft = target + fit * rng.normal(size=(positions, V))
+            for setting in settings:
+                part = _rows(columns, prompt, draft, target, setting)
+                if draft_temperatures is None:
+                    del part["draft_temperature"]
+                if losses:
+                    part |= loss_columns(draft, target, [setting], ks)
+                parts.append(part)
+        table = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         pq.write_table(
             pa.table(table if width is None else _widened(columns, table, width)),
             folder / "shards" / f"shard-{shard:05d}.parquet",
@@ -162,72 +154,38 @@ def sealed(folder: Path) -> Path:
     return folder
 
 
+def replaced(folder: Path, column: str, values: Any, *, shard: int = 1) -> None:
+    """Put a value, or a function of the column's, into a column of one shard."""
+    path = folder / "shards" / f"shard-{shard:05d}.parquet"
+    table = pq.read_table(path)
+    new = values(table[column].to_numpy()) if callable(values) else [values] * len(table)
+    place = table.column_names.index(column)
+    pq.write_table(table.set_column(place, column, pa.array(new)), path)
+    sealed(folder)
+
+
 def _rows(
     columns: list[Scheme],
     prompt: int,
-    positions: int,
-    temperatures: tuple[float, ...],
-    top_ps: tuple[float, ...],
-    draft_temperatures: tuple[float, ...] | None,
-    rng: np.random.Generator,
+    draft_logits: np.ndarray,
+    target_logits: np.ndarray,
+    setting: Setting,
 ) -> dict[str, np.ndarray]:
-    draft_logits, target_logits = _logits(positions, rng)
-    parts: list[dict[str, np.ndarray]] = []
-    for temperature in temperatures:
-        for top_p in top_ps:
-            for own in draft_temperatures or (temperature,):
-                target = otm.from_logits(
-                    target_logits, temperature=temperature, top_p=None if top_p == 1 else top_p
-                )
-                draft = otm.from_logits(
-                    draft_logits, temperature=own, top_p=None if top_p == 1 else top_p
-                )
-                part = {
-                    "prompt": np.full(positions, prompt),
-                    "position": np.arange(1, positions + 1, dtype=np.int32),
-                    "temperature": np.full(positions, temperature),
-                    "top_p": np.full(positions, top_p),
-                    **(
-                        {"draft_temperature": np.full(positions, own)} if draft_temperatures else {}
-                    ),
-                    "draft_entropy": _entropy(draft),
-                    "target_entropy": _entropy(target),
-                    "tv": np.asarray(otm.divergences.total_variation(draft=draft, target=target)),
-                    "kl_target_draft": np.asarray(
-                        otm.divergences.kl_divergence(draft=draft, target=target)
-                    ),
-                }
-                parts.append(
-                    part | {column.stem: column.values(draft, target) for column in columns}
-                )
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-
-
-def _losses(
-    ks: tuple[int, ...],
-    prompt: int,
-    positions: int,
-    temperatures: tuple[float, ...],
-    top_ps: tuple[float, ...],
-    draft_temperatures: tuple[float, ...] | None,
-    seed: int,
-) -> dict[str, np.ndarray]:
-    """Return the columns of the same logits, settings outside as in the rows."""
-    draft, target = _logits(positions, np.random.default_rng([seed, prompt]))
-    settings = settings_of(temperatures, top_ps, draft_temperatures or ())
-    columns = loss_columns(draft, target, settings, ks)
-    return {name: values.reshape(positions, -1).T.ravel() for name, values in columns.items()}
-
-
-def _logits(positions: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    fit = rng.uniform(0.3, 2.5)
-    target = 2.5 * rng.normal(size=(positions, V))
-    return target + fit * rng.normal(size=(positions, V)), target
-
-
-def _entropy(mass: np.ndarray) -> np.ndarray:
-    logs = np.log(np.where(mass > 0, mass, 1.0))
-    return np.asarray(-(mass * logs).sum(axis=-1))
+    """One prompt's rows at one setting."""
+    draft, target = setting.draft(draft_logits), setting.target(target_logits)
+    positions = len(target)
+    return {
+        "prompt": np.full(positions, prompt),
+        "position": np.arange(1, positions + 1, dtype=np.int32),
+        "temperature": np.full(positions, setting.target.temperature),
+        "top_p": np.full(positions, setting.target.top_p),
+        "draft_temperature": np.full(positions, setting.draft.temperature),
+        "draft_entropy": scipy.stats.entropy(draft, axis=-1),
+        "target_entropy": scipy.stats.entropy(target, axis=-1),
+        "tv": np.asarray(otm.divergences.total_variation(draft=draft, target=target)),
+        "kl_target_draft": np.asarray(otm.divergences.kl_divergence(draft=draft, target=target)),
+        **{column.stem: column.values(draft, target) for column in columns},
+    }
 
 
 _KEYS = ("prompt", "position", "temperature", "top_p", "draft_temperature")
@@ -236,14 +194,11 @@ _KEYS = ("prompt", "position", "temperature", "top_p", "draft_temperature")
 def _widened(
     columns: list[Scheme], table: dict[str, np.ndarray], width: float
 ) -> dict[str, np.ndarray]:
-    probabilities = {column.stem for column in columns}
-    kept = {key: values for key, values in table.items() if key in _KEYS}
-    for key, values in table.items():
-        if key not in _KEYS:
-            kept[f"{key}_lower"] = np.maximum(0.0, values - width / 2)
-            kept[f"{key}_upper"] = np.minimum(
-                1.0 if key in probabilities else np.inf, values + width / 2
-            )
+    most = {column.stem: 1.0 for column in columns}
+    kept = {key: table[key] for key in _KEYS if key in table}
+    for key in [key for key in table if key not in kept]:
+        kept[f"{key}_lower"] = np.maximum(0.0, table[key] - width / 2)
+        kept[f"{key}_upper"] = np.minimum(most.get(key, np.inf), table[key] + width / 2)
     return kept
 
 
@@ -255,12 +210,8 @@ def _manifest(
     losses: list[tuple[str, str, str]],
 ) -> dict[str, Any]:
     def named(stem: str) -> dict[str, str]:
-        ends = (
-            {}
-            if width is None
-            else {"lower_column": f"{stem}_lower", "upper_column": f"{stem}_upper"}
-        )
-        return {"column": stem} | ends
+        ends = () if width is None else ("lower", "upper")
+        return {"column": stem, **{f"{end}_column": f"{stem}_{end}" for end in ends}}
 
     return {
         "schema_version": 2,
@@ -303,11 +254,10 @@ def hostile_manifest(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     for entry in manifest["schemes"]:
         entry["scheme"] += f"({HOSTILE})"
-        entry["label"] += HOSTILE
-        entry["law"] += HOSTILE
-    for entry in manifest["statistics"]:
-        entry["name"] += HOSTILE
-        entry["unit"] += HOSTILE
+    seen = {"schemes": ("label", "law"), "statistics": ("name", "unit")}
+    for part, names in seen.items():
+        for entry in manifest[part]:
+            entry |= {name: entry[name] + HOSTILE for name in names}
     manifest["provenance"] |= {HOSTILE: HOSTILE, "notes": [HOSTILE]}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     sealed(folder)

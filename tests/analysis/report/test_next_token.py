@@ -31,24 +31,23 @@ def test_after_several_prompts_rows_are_means() -> None:
     result = compare_next(found, k=[1, 2], samples=50, rng=np.random.default_rng(0))
     # overlaps .7 and .6: t with one degree of freedom, 12.706, times .1/2
     assert "over 2 prompts" in result.bounds and "0.635 at k = 1, " in result.bounds
-    means = result.table.rows
     rng = np.random.default_rng(0)  # goes on from prompt to prompt, as it did for both together
     alone = [_table_of(one, [1, 2], 50, rng).rows for one in found]
-    for mean, one, two in zip(means, *alone, strict=True):
+    for mean, one, two in zip(result.table.rows, *alone, strict=True):
         other = otm.Problem(draft=found[1].draft, target=found[1].target, law=mean.law)
         assert (mean.law, mean.verifier) == (one.law, one.verifier)
+        assert (mean.distortion is None) == (one.distortion is None)
+        assert one.optimum is not None
+        best = float(otm.optimal_acceptance(other))
+        assert mean.optimum == pytest.approx((one.optimum + best) / 2, abs=1e-12)
         if one.exact is not None:
             accepted = float(otm.acceptance(mean.verifier, other))
             assert mean.exact == pytest.approx((one.exact + accepted) / 2, abs=1e-12)
-        assert one.optimum is not None and mean.optimum is not None
-        best = float(otm.optimal_acceptance(other))
-        assert mean.optimum == pytest.approx((one.optimum + best) / 2, abs=1e-12)
-        sampled = [row.monte_carlo for row in (mean, one, two) if row.monte_carlo is not None]
-        whole, *each = (row.value for row in sampled)
-        assert whole == pytest.approx(np.mean(each), abs=1e-12) and len(each) == 2
-        whole, *each = ((row.high - row.low) / 2 for row in sampled)
-        assert whole == pytest.approx(math.hypot(*each) / 2, abs=1e-12)
-        assert (mean.distortion is None) == (one.distortion is None)
+        whole, *each = (row.monte_carlo for row in (mean, one, two))
+        halves = [(row.high - row.low) / 2 for row in each]
+        assert whole.value == pytest.approx(np.mean([row.value for row in each]), abs=1e-12)
+        half = math.hypot(*halves) / 2
+        assert (whole.high - whole.low) / 2 == pytest.approx(half, abs=1e-12)
 
 
 def test_rules_on_numbered_tokens_are_not_shown_of_text() -> None:

@@ -1,4 +1,6 @@
-"""Shards say which run they are of, and every reader believes that instead of a file's name."""
+"""Parts of one run: every shard says which run it is of, and every reader believes that instead of
+a file's name; runs of several machines are merged, or refused with a place if they are not one run.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,58 +23,76 @@ from analysis.run.identity import run_identity
 from analysis.run.merge import merge
 from analysis.run.runs import measure_prompts, measure_trace_file
 from analysis.run.settings import Settings
-from analysis.run.shards import encode_shard, read_shard, shard_path
+from analysis.run.shards import encode_shard, exclusive, read_shard, shard_path
 from analysis.trace.traces import open_trace
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
+
+SHARES = {"run": None, "left": range(2), "right": range(1, 3), "other": None}
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of four shards, one of another trace at the same settings, and the
-    traces.
+    """A folder with a run of four shards, two parts of it with one shard in common, one of another
+    trace at the same settings, and the traces.
     """
     folder = tmp_path_factory.mktemp("identity")
-    for seed, name in enumerate(("run", "other")):
-        trace = write_small_trace(folder / f"{name}.safetensors", positions=30, seed=seed)
-        measure_trace_file(folder / name, trace=trace, settings=SETTINGS)
+    traces = [
+        write_small_trace(folder / f"{seed}.safetensors", positions=30, seed=seed)
+        for seed in range(2)
+    ]
+    for name, share in SHARES.items():
+        trace = traces[name == "other"]
+        measure_trace_file(folder / name, trace=trace, settings=SETTINGS, share=share)
     return folder
 
 
 @pytest.fixture
-def run(measured: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(measured / "run", tmp_path / "run"))
+def parts(measured: Path, tmp_path: Path) -> dict[str, Path]:
+    """Copies of all that may be changed."""
+    return {name: shutil.copytree(measured / name, tmp_path / name) for name in SHARES}
+
+
+def edit(run: Path, *keys: str | int, to: object) -> None:
+    """Write one field of a manifest anew."""
+    record = json.loads((run / "manifest.json").read_text())
+    place = record
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = to
+    (run / "manifest.json").write_text(json.dumps(record))
+
+
+def rewrite(path: Path, *, about: dict[str, object] | None = None, **columns: Any) -> None:
+    """Write a shard anew with other columns, or another word of itself."""
+    held, said = read_shard(path)
+    path.write_bytes(encode_shard(held | columns, said | (about or {})))
+
+
+def tamper(path: Path) -> None:
+    """Change one value and leave the metadata as they are."""
+    table = pq.read_table(path)
+    values = table["tv_upper"].to_numpy() + 2.0**-40
+    place = table.column_names.index("tv_upper")
+    pq.write_table(table.set_column(place, "tv_upper", pa.array(values)), path)
+
+
+def bare(path: Path) -> None:
+    pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
+
+
+def unnamed(path: Path) -> None:
+    columns, about = read_shard(path)
+    del about["run"]
+    path.write_bytes(encode_shard(columns, about))
 
 
 READERS: dict[str, Callable[[Path, Path], object]] = {
     "report": lambda run, measured: open_run(run),
     "merge": lambda run, measured: merge([run], run.parent / "merged"),
     "measure": lambda run, measured: measure_trace_file(
-        run, trace=measured / "run.safetensors", settings=SETTINGS
+        run, trace=measured / "0.safetensors", settings=SETTINGS
     ),
 }
-
-
-def edit(run: Path, change: Callable[[dict], object]) -> None:
-    record = json.loads((run / "manifest.json").read_text())
-    change(record)
-    (run / "manifest.json").write_text(json.dumps(record))
-
-
-def swap_schemes(record: dict) -> None:
-    """Say of one column that it is another's scheme: the numbers stay, what they mean does not."""
-    schemes = record["schemes"]
-    schemes[0]["column"], schemes[1]["column"] = schemes[1]["column"], schemes[0]["column"]
-
-
-def tamper(path: Path) -> None:
-    """Change one value and leave the metadata as they are."""
-    table = pq.read_table(path)
-    place = table.column_names.index("tv_upper")
-    values = table["tv_upper"].to_numpy().copy()
-    values[0] += 2.0**-40
-    pq.write_table(table.set_column(place, "tv_upper", pa.array(values)), path)
-
-
 FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "copy": (
         lambda run, measured: shutil.copy(shard_path(run, 0), shard_path(run, 2)),
@@ -86,11 +107,11 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         r"shard-00004\.parquet .*4 shards",
     ),
     "edited settings": (
-        lambda run, measured: edit(run, lambda record: record["settings"].update(k=[1, 3])),
+        lambda run, measured: edit(run, "settings", "k", to=[1, 3]),
         r"shard-00000\.parquet .*settings \['k'\] differ",
     ),
-    "edited meaning": (
-        lambda run, measured: edit(run, swap_schemes),
+    "edited meaning": (  # of numbers that stay
+        lambda run, measured: edit(run, "schemes", 0, "scheme", to="KSeq()"),
         r"shard-00000\.parquet .*another manifest",
     ),
     "truncated": (
@@ -104,6 +125,14 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "changed": (
         lambda run, measured: tamper(shard_path(run, 2)),
         r"shard-00002\.parquet .*not what was written",
+    ),
+    "without a digest": (  # which damage can take away with the metadata
+        lambda run, measured: bare(shard_path(run, 2)),
+        r"shard-00002\.parquet .*not what was written",
+    ),
+    "of no run": (
+        lambda run, measured: unnamed(shard_path(run, 2)),
+        r"shard-00002\.parquet .*not say of which run",
     ),
     "another name": (
         lambda run, measured: shutil.copy(shard_path(run, 0), run / "shards" / "shard-foo.parquet"),
@@ -122,91 +151,173 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         ),
         r"shard-00001\.parquet.*link",
     ),
+    "a pipe": (
+        lambda run, measured: (shard_path(run, 1).unlink(), os.mkfifo(shard_path(run, 1))),
+        r"shard-00001\.parquet",
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_does_not_belong_is_named_and_nothing_is_written(
-    reader: str, fault: str, run: Path, measured: Path
+    reader: str, fault: str, measured: Path, tmp_path: Path
 ) -> None:
+    run = Path(shutil.copytree(measured / "run", tmp_path / "run"))
     make, message = FAULTS[fault]
     make(run, measured)
-    before = {
-        path: path.read_bytes()
-        for path in run.rglob("*")
-        if path.is_file() and path.name != ".lock"
-    }
+
+    def content() -> dict[Path, bytes]:
+        paths = [path for path in run.rglob("*") if path.is_file() and path.name != ".lock"]
+        return {path: path.read_bytes() for path in paths}
+
+    before = content()
     with pytest.raises(AnalysisError, match=message):
         READERS[reader](run, measured)
-    assert before == {
-        path: path.read_bytes()
-        for path in run.rglob("*")
-        if path.is_file() and path.name != ".lock"
-    }
-    assert not (run.parent / "merged").exists()
+    assert content() == before and not (run.parent / "merged").exists()
 
 
-@pytest.mark.parametrize("reader", ["report", "merge", "measure"])
-def test_a_pipe_for_a_shard_is_not_waited_for(reader: str, run: Path, measured: Path) -> None:
-    shard_path(run, 1).unlink()
-    os.mkfifo(shard_path(run, 1))
-    with pytest.raises(AnalysisError, match=r"shard-00001\.parquet"):
-        READERS[reader](run, measured)
+def test_one_process_at_a_time_and_no_litter(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "shard-00000.parquet.partial").write_text("killed here")
+    for _ in range(2):
+        with exclusive(tmp_path):
+            assert not list((tmp_path / "shards").iterdir())
+            with pytest.raises(AnalysisError, match="another one"), exclusive(tmp_path):
+                pass
 
 
-def test_a_shard_that_names_no_run_is_refused(run: Path, measured: Path) -> None:
-    columns, about = read_shard(shard_path(run, 2))
-    del about["run"]
-    shard_path(run, 2).write_bytes(encode_shard(columns, about))
-    for read in READERS.values():
-        with pytest.raises(AnalysisError, match=r"shard-00002\.parquet .*not say of which run"):
-            read(run, measured)
+# ---- merging -------------------------------------------------------------------------------------
+
+
+def test_parts_make_the_whole(parts: dict[str, Path], tmp_path: Path) -> None:
+    out = tmp_path / "merged"
+    assert merge([parts["left"], parts["right"]], out).missing == (3,)
+    assert merge([parts["run"]], out).missing == ()
+    for index in range(4):
+        whole = shard_path(parts["run"], index).read_bytes()
+        assert shard_path(out, index).read_bytes() == whole
+    assert len(json.loads((out / "manifest.json").read_text())["provenance"]["merged_from"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("provenance", "versions", "numpy"), "1.0"),
+        (("provenance", "revision"), "another"),
+        (("settings", "k"), [1, 2, 3]),
+        (("settings", "threads"), 7),
+    ],
+    ids=str,
+)
+def test_another_provenance_is_refused_and_said_where(
+    parts: dict[str, Path], tmp_path: Path, keys: tuple[str, ...], value: object
+) -> None:
+    edit(parts["right"], *keys, to=value)
+    with pytest.raises(AnalysisError, match=".".join(keys)):
+        merge([parts["left"], parts["right"]], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_named_difference_may_be_allowed_and_when_and_where_does_not_matter(
+    parts: dict[str, Path], tmp_path: Path
+) -> None:
+    two = [parts["left"], parts["right"]]
+    for key in ("processor", "host", "argv", "created"):
+        edit(parts["right"], "provenance", key, to="another")
+    with pytest.raises(AnalysisError, match=r"provenance\.processor"):
+        merge(two, tmp_path / "merged")
+    assert merge(two, tmp_path / "merged", allow=["provenance.processor"]).finished == 3
+
+
+def test_a_changed_label_stops_neither_resuming_nor_merging_and_a_changed_scheme_does(
+    parts: dict[str, Path], measured: Path, tmp_path: Path
+) -> None:
+    left, trace = parts["left"], {"trace": measured / "0.safetensors", "settings": SETTINGS}
+    edit(left, "schemes", 0, "label", to="the optimum")
+    assert measure_trace_file(left, **trace, share=range(2, 3)).written == 1
+    assert merge([left, parts["right"]], tmp_path / "merged").finished == 3
+    edit(left, "schemes", 0, "scheme", to="another")
+    with pytest.raises(AnalysisError, match="schemes"):
+        merge([left, parts["right"]], tmp_path / "apart")
+
+
+def test_two_versions_of_a_shard_are_refused(parts: dict[str, Path], tmp_path: Path) -> None:
+    path = shard_path(parts["right"], 1)
+    rewrite(path, tv_upper=read_shard(path)[0]["tv_upper"] + 2.0**-40)
+    with pytest.raises(AnalysisError, match=r"shard 1 differs .* in column tv_upper"):
+        merge([parts["left"], parts["right"]], tmp_path / "merged")
+
+
+def test_what_is_no_part_of_the_output_is_refused(parts: dict[str, Path], tmp_path: Path) -> None:
+    whole, other, out = parts["run"], parts["other"], tmp_path / "merged"
+    holds = r"--out holds another run; choose another folder\..*settings\.trace\.sha256"
+    for runs, place, message in (
+        ([parts["left"], parts["right"]], other, holds),
+        ([parts["left"], other], parts["right"], "Parts of one run"),
+        ([], out, "at least one run"),
+        ([tmp_path], out, r"manifest\.json"),
+        ([whole], whole, "into itself"),
+        ([whole], tmp_path / "\ud800", "."),  # half a surrogate pair names no file
+    ):
+        with pytest.raises(AnalysisError, match=message):
+            merge(runs, place)
 
 
 def test_parts_that_were_allowed_to_differ_stay_one_run(measured: Path, tmp_path: Path) -> None:
     """Each part's shards keep the identity of their own manifest; the merged one lists them, until
     it is edited.
     """
-    parts = [tmp_path / name for name in "abc"]
+    parts = [Path(shutil.copytree(measured / "run", tmp_path / name)) for name in "abc"]
     for index, part in enumerate(parts):
-        share = range(index, index + 1)
-        measure_trace_file(part, trace=measured / "run.safetensors", settings=SETTINGS, share=share)
-        columns, about = read_shard(shard_path(part, index))
-        edit(part, lambda record, index=index: record["provenance"].update(num_tokens=64 + index))
-        about["run"] = run_identity(json.loads((part / "manifest.json").read_text()))
-        shard_path(part, index).write_bytes(encode_shard(columns, about))
+        for other in {0, 1, 2, 3} - {index}:
+            shard_path(part, other).unlink()
+        edit(part, "provenance", "num_tokens", to=64 + index)
+        manifest = json.loads((part / "manifest.json").read_text())
+        rewrite(shard_path(part, index), about={"run": run_identity(manifest)})
     out, allow = tmp_path / "merged", ["provenance.num_tokens"]
     assert merge(parts[:2], out, allow=allow).finished == 2
     assert merge(parts[2:], out, allow=allow).finished == 3
     assert merge([out], tmp_path / "again").finished == 3
     assert len(open_run(tmp_path / "again").shards) == 3
-    edit(out, swap_schemes)
+    edit(out, "schemes", 0, "scheme", to="another")
     with pytest.raises(AnalysisError, match="another manifest"):
         open_run(out)
+
+
+# ---- logits --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def with_logits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs of other prompts that keep their logits, and the prompts."""
     folder = tmp_path_factory.mktemp("logits")
-    for name, texts in (
-        ("run", "Return the number.\nIf True, sort.\n"),
-        ("other", "Raises an error.\nAn array of bytes.\n"),
-    ):
-        (folder / f"{name}.txt").write_text(texts)
-        keep(folder / name)
+    (folder / "run.txt").write_text("Return the number.\nIf True, sort.\n")
+    (folder / "other.txt").write_text("Raises an error.\nAn array of bytes.\n")
+    keep(folder / "run", folder / "run.txt")
+    keep(folder / "other", folder / "other.txt")
     return folder
 
 
-def keep(run: Path, prompts: Path | None = None) -> object:
+def keep(run: Path, prompts: Path, share: range | None = None) -> object:
     settings = Settings(k=(1,), shard_prompts=1, max_tokens=6, save_logits=4)
-    source = open_prompts(prompts or run.with_suffix(".txt"))
-    return measure_prompts(run, source=source, models=PairSource(device="cpu"), settings=settings)
+    models: dict[str, Any] = {"models": PairSource(device="cpu"), "settings": settings}
+    return measure_prompts(run, source=open_prompts(prompts), **models, share=share)
 
 
 def logits(run: Path, index: int) -> Path:
     return run / "logits" / f"shard-{index:05d}.safetensors"
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def shorten_list(path: Path) -> None:
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {"files": record["files"][:1]}))
 
 
 @pytest.mark.parametrize(
@@ -244,22 +355,23 @@ def test_logits_that_are_not_of_the_run_are_refused_by_every_reader(
         open_trace(run / "logits")
 
 
-def test_logits_that_are_gone_are_measured_again(with_logits: Path, tmp_path: Path) -> None:
-    run = Path(shutil.copytree(with_logits / "run", tmp_path / "run"))
+def test_logits_that_are_gone_are_measured_again_and_merged_ones_are_a_trace(
+    with_logits: Path, tmp_path: Path
+) -> None:
+    """A share has no trace.json of its own; the run has, once every shard is there."""
+    whole, merged = with_logits / "run", tmp_path / "merged"
+    run = Path(shutil.copytree(whole, tmp_path / "run"))
     logits(run, 1).unlink()
     (run / "logits" / "trace.json").unlink()
-    keep(run, with_logits / "run.txt")
-    for path in (with_logits / "run").rglob("*"):
-        if path.parent.name in ("shards", "logits"):
-            assert path.read_bytes() == (run / path.relative_to(with_logits / "run")).read_bytes()
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-
-
-def shorten_list(path: Path) -> None:
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {"files": record["files"][:1]}))
+    merge([run], merged)
+    assert not (merged / "logits" / "trace.json").exists()
+    with pytest.raises(AnalysisError, match="once all its shards are there"):
+        open_trace(run)
+    keep(run, with_logits / "run.txt", range(1, 2))
+    shutil.copy(logits(run, 1), logits(merged, 1))
+    keep(merged, with_logits / "run.txt")
+    for path in [*(whole / "shards").iterdir(), *(whole / "logits").iterdir()]:
+        for again in (run, merged):
+            assert path.read_bytes() == (again / path.relative_to(whole)).read_bytes()
+    with pytest.raises(AnalysisError, match=f"Did you mean {merged / 'logits'}?"):
+        open_trace(merged)
