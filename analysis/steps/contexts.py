@@ -27,7 +27,7 @@ def windows(
 
     >>> import numpy as np
     >>> windows([5, 6, 7, 8], 2, 9, np.random.default_rng(0))
-    [(7, 8), (5, 6)]
+    [(5, 6), (7, 8)]
     """
     places = rng.permutation(len(tokens) // length)[:count] * length
     return [tuple(tokens[place : place + length]) for place in places.tolist()]

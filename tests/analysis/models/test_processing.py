@@ -20,18 +20,24 @@ PRECISION = {"float32": (2e-5, 2e-5, 1e-37), "float64": (1e-12, 1e-12, 1e-300)}
 def logits(kind: str, num_tokens: int, rng: np.random.Generator) -> np.ndarray:
     """Three rows that are hard on one thing."""
     z = rng.choice([0.01, 1.0, 5.0, 30.0]) * rng.standard_normal((3, num_tokens))
-    if kind == "ties":
-        z = np.round(z)
-    elif kind == "flat":
-        z = np.zeros_like(z)
-    elif kind == "forbidden tokens":
+    if kind.startswith("ties"):  # at the boundary of the nucleus they are the rule
+        return np.round(z, int(kind[-1]))
+    if kind == "flat":
+        return np.zeros_like(z)
+    if kind == "forbidden tokens":
         z[:, rng.random(num_tokens) < 0.3] = -np.inf
         z[:, 0] = 0.0
+    elif kind == "of every width":  # every token is likely, an eighth or a single one
+        z = np.full((3, num_tokens), -30.0)
+        z[0] = 1e-3 * np.arange(num_tokens)
+        z[1, : num_tokens // 8] = z[2, num_tokens // 2] = 0.0
     return z
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kind", ["plain", "ties", "flat", "forbidden tokens"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "ties 0", "ties 1", "flat", "forbidden tokens", "of every width"]
+)
 def test_values_of_from_logits(kind: str, dtype: str) -> None:
     rng = np.random.default_rng(0)
     of_mass, of_log, smallest = PRECISION[dtype]
@@ -44,6 +50,9 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
         (1.0, 1.0),
         (1.3, 1.0),
         (0.0, 0.5),
+        (0.6, 1e-9),
+        (1.0, 0.05),
+        (1.0, 0.97),
     ]
     settings = [Processing(temperature=temperature, top_p=top_p) for temperature, top_p in pairs]
     settings += [
@@ -58,8 +67,7 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
             assert ((mass > 0) == (wanted > 0)).all(), (num_tokens, one)
             np.testing.assert_allclose(otm.normalise(mass), wanted, rtol=of_mass, atol=smallest)
             if logs is not None:
-                assert logs.dtype == np.float64
-                assert np.isfinite(logs).all()
+                assert logs.dtype == np.float64 and np.isfinite(logs).all()
                 live = mass > smallest
                 np.testing.assert_allclose(logs[live], np.log(mass[live]), rtol=of_log, atol=of_log)
 
@@ -129,33 +137,14 @@ def test_extreme_temperatures_and_logits(temperature: float, dtype: str) -> None
 
 def test_views_and_read_only_logits() -> None:
     z = np.random.default_rng(1).standard_normal((4, 50))
-    frozen = z.copy()
+    frozen, whole = z.copy(), [(1.0, 1.0), (0.7, 1.0), (0.7, 0.9)]
     frozen.flags.writeable = False
-    for view, plain in (
-        (z[::-1], z[::-1].copy()),
-        (np.asfortranarray(z), z),
-        (z[:, ::2], z[:, ::2].copy()),
-        (frozen, z),
-    ):
-        for pair in ((1.0, 1.0), (0.7, 1.0), (0.7, 0.9)):
-            setting = Processing(temperature=pair[0], top_p=pair[1])
-            ((mass, _),) = processing.distributions(view, [setting])
-            ((wanted, _),) = processing.distributions(plain, [setting])
+    settings = [Processing(temperature=temperature, top_p=top_p) for temperature, top_p in whole]
+    for view in (z[::-1], np.asfortranarray(z), z[:, ::2], frozen):
+        found, plain = (processing.distributions(a, settings) for a in (view, view.copy()))
+        for (mass, _), (wanted, _) in zip(found, plain, strict=True):
             np.testing.assert_array_equal(mass, wanted)
     np.testing.assert_array_equal(frozen, z)
-
-
-@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.97])
-def test_a_nucleus_wider_than_the_sorted_part(top_p: float) -> None:
-    """Rows of which every token, an eighth or a single one is kept, side by side."""
-    z = np.stack(
-        [1e-3 * np.arange(800.0), np.where(np.arange(800) < 100, 0.0, -30.0), 50.0 * np.eye(800)[3]]
-    )
-    ((mass, _),) = processing.distributions(z, [Processing(top_p=top_p)])
-    wanted = otm.from_logits(z, top_p=top_p)
-    assert (wanted > 0).sum(axis=-1).tolist()[2] == 1
-    assert ((mass > 0) == (wanted > 0)).all()
-    np.testing.assert_allclose(otm.normalise(mass), wanted, rtol=1e-12)
 
 
 def test_the_boundary_is_not_left_to_rounding() -> None:
@@ -166,26 +155,3 @@ def test_the_boundary_is_not_left_to_rounding() -> None:
     for kept in range(1, 1024, 7):
         ((mass, _),) = processing.distributions(z, [Processing(top_p=kept / 1024)])
         assert (mass > 0).sum() == (otm.from_logits(z, top_p=kept / 1024) > 0).sum()
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_processing_is_from_logits(dtype: type) -> None:
-    rng = np.random.default_rng(0)
-    # One digit: ties at the boundary of the nucleus are the rule.
-    for logits in (
-        np.round(3 * rng.standard_normal((20, 200)), 1).astype(dtype),
-        3 * rng.standard_normal((20, 200)).astype(dtype),
-    ):
-        settings = [
-            setting.target for setting in processing.settings_of([0.0, 0.6, 2.0], [1.0, 0.9, 1e-9])
-        ]
-        for one, (mass, logs) in zip(
-            settings, processing.distributions(logits, settings), strict=True
-        ):
-            wanted = one(logits)
-            assert np.array_equal(mass > 0, wanted > 0)
-            np.testing.assert_allclose(otm.normalise(mass), wanted, rtol=100 * np.finfo(dtype).eps)
-            if logs is not None:
-                np.testing.assert_allclose(
-                    logs[mass > 0], np.log(mass[mass > 0]), rtol=0, atol=300 * np.finfo(dtype).eps
-                )

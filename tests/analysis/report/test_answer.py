@@ -21,7 +21,7 @@ from analysis.report.advice_record import read_advice
 from analysis.report.aggregate import Aggregates, aggregate
 from analysis.report.answer import answer_run
 from analysis.report.call_costs import Costs, measured_costs, read_latency
-from analysis.report.findings import _short_trees
+from analysis.report.page_texts import _short_trees
 from analysis.report.plans import MOST_NODES, Plan, Plans, plans_of, single_draft
 from analysis.report.reading import Run, open_run
 from analysis.report.summary import schemes_of
