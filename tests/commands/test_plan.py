@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,34 +27,46 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{position="2"} 400
 """
 
 
-@pytest.fixture
-def counters(tmp_path: Path) -> Path:
-    file = tmp_path / "counters.txt"
-    file.write_text(COUNTERS, encoding="utf-8")
-    return file
+DECODE = (
+    "Decode batch. #running-req: 1, accept len: 2.50, accept rate: 0.50, cuda graph: True, "
+    "gen throughput (token/s): 78.125, #queue-req: 0\n"
+)
+UNTOLD = DECODE.replace(" accept rate: 0.50,", "")
+SEVEN = """vllm:spec_decode_num_drafts_total 100
+vllm:spec_decode_num_draft_tokens_total 700
+""" + "".join(
+    f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{i}"}} {n}\n'
+    for i, n in enumerate((88, 78, 70, 61, 54, 46, 40))
+)
+COSTS = "--draft-ms 4 --target-ms 20"
 
 
-@pytest.fixture
-def detailed(tmp_path: Path) -> Path:
-    """Thirty requests whose steps draft one to four tokens."""
+def detailed(accepted: Sequence[int], drafted: Sequence[int]) -> str:
+    """What vLLM says of one request whose steps are listed."""
+    found = {
+        "acceptance_histogram": np.bincount(accepted).tolist(),
+        "num_spec_steps": len(accepted),
+        "num_accepted_draft_tokens": sum(accepted),
+        "num_draft_tokens": sum(drafted),
+        "per_step_accepted": accepted,
+        "per_step_drafted": drafted,
+    }
+    return json.dumps({"metrics": {"speculative_decoding": found}}) + "\n"
+
+
+def requests() -> Iterator[str]:
+    """Yield thirty requests whose steps draft one to four tokens."""
     rng = np.random.default_rng(0)
-    lines = []
     for rate in rng.beta(6, 3, size=30):
         drafted = rng.integers(1, 5, size=50)
         accepted = np.minimum(rng.geometric(1 - rate, size=50) - 1, drafted)
-        found = {
-            "acceptance_histogram": np.bincount(accepted, minlength=5).tolist(),
-            "num_spec_steps": 50,
-            "num_accepted_draft_tokens": int(accepted.sum()),
-            "num_draft_tokens": int(drafted.sum()),
-            "num_spec_tokens": 4,
-            "per_step_accepted": accepted.tolist(),
-            "per_step_drafted": drafted.tolist(),
-        }
-        lines.append(json.dumps({"metrics": {"speculative_decoding": found}}))
-    file = tmp_path / "detailed.jsonl"
-    file.write_text("\n".join(lines), encoding="utf-8")
-    return file
+        yield detailed(accepted.tolist(), drafted.tolist())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "file").write_text(COUNTERS, encoding="utf-8")
+    return tmp_path / "file"
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -64,236 +77,169 @@ def answer(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return " ".join(printed.split())
 
 
-FLAT = ("--draft-ms", 2, "--target-ms", 20)
-
-
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("text", "words", "said"),
     [
-        ((*FLAT, "--extend", 9), "beyond 3 drafts acceptance is extrapolated, at the last"),
-        (("--draft-ms", 15.95, *FLAT[2:]), "SPECULATE, MAYBE: the interval contains 1: 1 draft a"),
-        ((*FLAT, "--batch", *range(1, 31)), "20 more; --batch and --context choose"),
+        # The engine's page, beside what stands on ours.
+        (
+            COUNTERS,
+            "--draft-ms 2 --target-ms 20 --extend 9",
+            ["beyond 3 drafts acceptance is extrapolated, at the last"],
+        ),
+        (
+            COUNTERS,
+            "--draft-ms 15.95 --target-ms 20",
+            ["SPECULATE, MAYBE: the interval contains 1: 1 draft a"],
+        ),
+        (
+            COUNTERS,
+            f"--draft-ms 2 --target-ms 20 --batch {' '.join(map(str, range(1, 31)))}",
+            ["20 more; --batch and --context choose"],
+        ),
+        # Draft lengths that differ, with their bounds where they cannot be corrected.
+        (
+            COUNTERS.replace("3000", "2600"),
+            "--draft-ms 2 --target-ms 20",
+            [
+                "draft lengths differ and are not recorded: undrafted reads as rejected and cannot "
+                "be corrected here; 2.75 to",
+                "2.6 drafts a step",
+            ],
+        ),
+        (
+            '{"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}',
+            "--draft-ms 2 --target-ms 20",
+            ["if they differ, undrafted reads as rejected, which a histogram cannot correct"],
+        ),
+        (
+            detailed([0, 2, 2, 1, 0, 2] * 50, [1, 2, 2, 2, 1, 2] * 50),
+            "--draft-ms 1 --target-ms 20",
+            [
+                "THEY ARE NOT independent: of first drafts 1.00 are accepted in long steps, 0.00 "
+                "in short ones"
+            ],
+        ),
+        (
+            "".join(requests()),
+            "--draft-ms 1 --target-ms 0:20,4:22 --budget 60",
+            [
+                "in brackets 95 % over requests, for all lengths at once",
+                "mean of requests (",
+                "draft lengths differ and are recorded: corrected, if they are independent of "
+                "acceptance; without",
+                "60 drafts a call over 30 requests",
+                "counted on steps that the split had not seen",
+            ],
+        ),
+        # Fewer drafts than ran are not recommended for want of costs.
+        (
+            SEVEN,
+            "--draft-ms 2 --target-ms 0:20,3:23",
+            ["SPECULATE: at least 3 drafts a step; costs are known to 3, the engine ran 7"],
+        ),
+        (
+            SEVEN,
+            "--draft-ms 90 --target-ms 0:20,3:23",
+            ["DO NOT SPECULATE with 3 drafts or fewer; costs are known to 3, the engine ran 7"],
+        ),
+        # Means: 2.5 tokens of 3 drafts take 32 ms, 2.5 x 20/32 = 1.5625; with 15 ms drafts 50/65.
+        (DECODE, COSTS, ["SPECULATE: what the engine ran pays, 1.56 x plain decoding"]),
+        (DECODE, "--draft-ms 15 --target-ms 20", ["DO NOT SPECULATE as it ran: 0.77 x"]),
+        (DECODE, "--draft-ms 4 --target-ms 0:20,2:21", ["known to 2 drafts, the engine"]),
+        (
+            DECODE,
+            "",
+            ["than 2.50 x a call", "12.8 ms a token, 32 ms a step with 1 running"],
+        ),
+        (DECODE, "--times --target-ms 20", ["pays, 1.56 x plain decoding"]),
+        (UNTOLD, COSTS, ["IT DEPENDS ON DRAFTS"]),
+        (UNTOLD, f"{COSTS} --drafts 3", ["1.56 x plain"]),
+        (
+            "draft acceptance = 0.6 (78 accepted / 123 generated), mean len = 2.64",
+            COSTS,
+            ["1.74 x plain"],
+        ),
+        ('{"spec_verify_ct": 10, "completion_tokens": 25}', "", ["than 2.40 x a call"]),
     ],
 )
-def test_answers_beside_those_on_the_page(
-    capsys: pytest.CaptureFixture[str], counters: Path, words: tuple[object, ...], said: str
+def test_answers(
+    capsys: pytest.CaptureFixture[str], file: Path, text: str, words: str, said: list[str]
 ) -> None:
-    assert said in answer(capsys, counters, *words)
+    file.write_text(text, encoding="utf-8")
+    printed = answer(capsys, file, *words.split())
+    for part in said:
+        assert part in printed
+    assert "NOT independent" not in printed or "NOT independent" in said[0]
+    assert main(["plan", str(file), *words.split(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["record"]["tokens"] >= 1
 
 
-def test_a_record_of_requests(capsys: pytest.CaptureFixture[str], detailed: Path) -> None:
-    text = answer(capsys, detailed, "--draft-ms", 1, "--target-ms", "0:20,4:22", "--budget", 60)
-    for said in (
-        "in brackets 95 % over requests, for all lengths at once",
-        "mean of requests (",
-        "draft lengths differ and are recorded: corrected, if they are independent of acceptance",
-        "60 drafts a call over 30 requests",
-        "counted on steps that the split had not seen",
-    ):
-        assert said in text
-    assert "NOT independent" not in text
-
-
-def test_what_cannot_be_corrected_is_said_with_its_bounds(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    file = tmp_path / "counters.txt"
-    file.write_text(COUNTERS.replace("3000", "2600"), encoding="utf-8")
-    text = answer(capsys, file, "--draft-ms", 2, "--target-ms", 20)
-    assert (
-        "draft lengths differ and are not recorded: undrafted reads as rejected and cannot be "
-        "corrected here; 2.75 to" in text
-    )
-    assert "2.6 drafts a step" in text
-    file.write_text('{"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}', encoding="utf-8")
-    text = answer(capsys, file, "--draft-ms", 2, "--target-ms", 20)
-    assert "if they differ, undrafted reads as rejected, which a histogram cannot correct" in text
-
-
-def test_lengths_that_follow_acceptance_are_called_out(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    accepted, drafted = [0, 2, 2, 1, 0, 2] * 50, [1, 2, 2, 2, 1, 2] * 50
-    found = {
-        "acceptance_histogram": [100, 50, 150],
-        "num_spec_steps": 300,
-        "num_accepted_draft_tokens": 350,
-    }
-    found |= {"num_draft_tokens": 500, "per_step_accepted": accepted, "per_step_drafted": drafted}
-    file = tmp_path / "detailed.json"
-    file.write_text(json.dumps({"speculative_decoding": found}), encoding="utf-8")
-    text = answer(capsys, file, "--draft-ms", 1, "--target-ms", 20)
-    assert (
-        "THEY ARE NOT independent: of first drafts 1.00 are accepted in long steps, 0.00 in short "
-        "ones" in text
-    )
-
-
-def test_batch_sizes_and_settings(
-    capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path
-) -> None:
+def test_batch_sizes_and_settings(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     points = {(b, 0, n): max(1.0, b * n / 24) for b in (1, 8, 32) for n in range(1, 5)}
-    costs = tmp_path / "costs.json"
-    costs.write_text(
-        CostSurface.of_points(
-            {(b, 0): 0.05 for b in (1, 8, 32)}, points, source="roofline"
-        ).to_json(),
-        "utf-8",
-    )
-    text = answer(capsys, counters, "--costs", costs)
+    steps = {(b, 0): 0.05 for b in (1, 8, 32)}
+    costs = file.with_name("costs.json")
+    surface = CostSurface.of_points(steps, points, source="roofline")
+    costs.write_text(surface.to_json(), encoding="utf-8")
+    text = answer(capsys, file, "--costs", costs)
     assert text.startswith("SPECULATE in 2 of 3 cells; 0 undecided; in the others do not")
     assert "32 0 0 1; best 0.88" in text and "costs.json: roofline" in text
-    table = json.loads(answer_json(capsys, counters, "--costs", costs, "--settings", "vllm"))
-    assert table["num_speculative_tokens_per_batch_size"][-1] == [25, 32, 0]
-    options = ("--extend", 6, "--extrapolate-costs", "--batch", 40)
-    table = json.loads(
-        answer_json(capsys, counters, "--costs", costs, "--settings", "vllm", *options)
-    )
-    assert table["num_speculative_tokens"] == 6
-    assert table["num_speculative_tokens_per_batch_size"][-1][1:] == [40, 0]
-
-
-def answer_json(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["plan", *map(str, words)]) == 0
-    return capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--draft-ms", "2"], "go together"),
-        (["--draft-ms", "2", "--target-ms", "x"], "--target-ms is a time"),
-        (["--draft-ms", "2", "--target-ms", "1:20"], "Measure a call of one token"),
-        (["--draft-ms", "2", "--target-ms", "20", "--costs", "x"], "got both"),
-        (["--draft-ms", "-2", "--target-ms", "20"], "a draft step"),
-        (["--costs", "absent"], "cannot be read"),
-        (["--settings", "vllm"], "need costs"),
-        (["--draft-ms", "2", "--target-ms", "20", "--confidence", "1"], "confidence"),
-        (["--draft-ms", "2", "--target-ms", "20", "--budget", "9"], "over requests"),
-    ],
-)
-def test_what_cannot_be_planned_ends_with_2(
-    capsys: pytest.CaptureFixture[str], counters: Path, words: list[str], said: str
-) -> None:
-    assert main(["plan", str(counters), *words]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("otm plan: ") and said in error
-
-
-DECODE = (
-    "Decode batch. #running-req: 1, accept len: 2.50, accept rate: 0.50, cuda graph: True, "
-    "gen throughput (token/s): 78.125, #queue-req: 0\n"
-)
-COSTS = ["--draft-ms", "4", "--target-ms", "20"]
+    further = ("--extend", "6", "--extrapolate-costs", "--batch", "40")
+    for options, longest, last in (((), 3, [25, 32, 0]), (further, 6, [25, 40, 0])):
+        words = ["plan", str(file), "--costs", str(costs), "--settings", "vllm", *options]
+        assert main(words) == 0
+        table = json.loads(capsys.readouterr().out)
+        assert table["num_speculative_tokens"] == longest
+        assert table["num_speculative_tokens_per_batch_size"][-1] == last
 
 
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        (DECODE, COSTS, "SPECULATE: what the engine ran pays, 1.56 x plain decoding"),
-        (DECODE, ["--draft-ms", "15", "--target-ms", "20"], "DO NOT SPECULATE as it ran: 0.77 x"),
-        (DECODE, ["--draft-ms", "4", "--target-ms", "0:20,2:21"], "known to 2 drafts, the engine"),
-        (DECODE, [], "than 2.50 x a call"),
-        (DECODE, ["--times", "--target-ms", "20"], "pays, 1.56 x plain decoding"),
-        (DECODE, [], "12.8 ms a token, 32 ms a step with 1 running"),
-        (DECODE.replace(" accept rate: 0.50,", ""), COSTS, "IT DEPENDS ON DRAFTS"),
-        (DECODE.replace(" accept rate: 0.50,", ""), [*COSTS, "--drafts", "3"], "1.56 x plain"),
-        (
-            "draft acceptance = 0.6 (78 accepted / 123 generated), mean len = 2.64",
-            COSTS,
-            "1.74 x plain",
-        ),
-        ('{"spec_verify_ct": 10, "completion_tokens": 25}', [], "than 2.40 x a call"),
+        (COUNTERS, "--draft-ms 2", "go together"),
+        (COUNTERS, "--draft-ms 2 --target-ms x", "--target-ms is a time"),
+        (COUNTERS, "--draft-ms 2 --target-ms 1:20", "Measure a call of one token"),
+        (COUNTERS, "--draft-ms 2 --target-ms 20 --costs x", "got both"),
+        (COUNTERS, "--draft-ms -2 --target-ms 20", "a draft step"),
+        (COUNTERS, "--costs absent", "cannot be read"),
+        (COUNTERS, "--settings vllm", "need costs"),
+        (COUNTERS, f"{COSTS} --confidence 1", "confidence"),
+        (COUNTERS, f"{COSTS} --budget 9", "over requests"),
+        (DECODE, "--times", "--times needs"),
+        (DECODE, f"--times {COSTS}", "--times needs"),
+        (DECODE, "--times --target-ms 33", "at least its call"),
+        (DECODE, "--times --target-ms 20 --batch 4", "running requests in the record"),
+        ("something else", "", "Looked for:"),
     ],
 )
-def test_a_mean_answers(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: list[str], said: str
+def test_what_cannot_be_planned_ends_with_2(
+    capsys: pytest.CaptureFixture[str], file: Path, text: str, words: str, said: str
 ) -> None:
-    """2.5 tokens of 3 drafts take 32 ms, 2.5 x 20/32 = 1.5625; with 15 ms drafts 50/65."""
-    file = tmp_path / "file"
     file.write_text(text, encoding="utf-8")
-    assert main(["plan", str(file), *words]) == 0
-    out = capsys.readouterr().out
-    assert said in out
-    assert max(map(len, out.splitlines())) <= WIDTH
-    assert main(["plan", str(file), *words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["record"]["tokens"] >= 2.4
+    assert main(["plan", str(file), *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("otm plan: ") and said in error
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--times"], "--times needs"),
-        (["--times", *COSTS], "--times needs"),
-        (["--times", "--target-ms", "33"], "at least its call"),
-        (["--times", "--target-ms", "20", "--batch", "4"], "running requests in the record"),
-    ],
-)
-def test_times_that_do_not_fit_are_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], said: str
-) -> None:
-    (tmp_path / "log").write_text(DECODE, encoding="utf-8")
-    assert main(["plan", str(tmp_path / "log"), *words]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_what_is_no_record_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("something else", encoding="utf-8")
-    assert main(["plan", str(tmp_path / "file")]) == 2
-    assert "Looked for:" in capsys.readouterr().err
-
-
-def test_fewer_drafts_than_ran_are_not_recommended_for_want_of_costs(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    survivors = (88, 78, 70, 61, 54, 46, 40)
-    (tmp_path / "page").write_text(
-        "vllm:spec_decode_num_drafts_total 100\nvllm:spec_decode_num_draft_tokens_total 700\n"
-        + "".join(
-            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{i}"}} {n}\n'
-            for i, n in enumerate(survivors)
-        ),
-        encoding="utf-8",
-    )
-    words = ["plan", str(tmp_path / "page"), "--draft-ms"]
-    assert main([*words, "2", "--target-ms", "0:20,3:23"]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first == "SPECULATE: at least 3 drafts a step; costs are known to 3, the engine ran 7"
-    assert main([*words, "90", "--target-ms", "0:20,3:23"]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert first == (
-        "DO NOT SPECULATE with 3 drafts or fewer; costs are known to 3, the engine ran 7"
-    )
-
-
-def test_files_scrapes_and_standard_input(
-    capsys: pytest.CaptureFixture[str], counters: Path, tmp_path: Path
-) -> None:
+def test_files_scrapes_and_standard_input(capsys: pytest.CaptureFixture[str], file: Path) -> None:
     """The page twice is two servers; the page less a scrape of it is the time between."""
-    page = counters.read_text(encoding="utf-8")
-    twice = re.sub(r" (\d+)$", lambda found: f" {2 * int(found[1])}", page, flags=re.MULTILINE)
-    late = tmp_path / "late"
+    twice = re.sub(r" (\d+)$", lambda found: f" {2 * int(found[1])}", COUNTERS, flags=re.MULTILINE)
+    late, log = file.with_name("late"), file.with_name("log")
     late.write_text(twice, encoding="utf-8")
+    log.write_text(DECODE, encoding="utf-8")
     answers = []
-    for files in ([counters], [late, "--since", counters], [counters, counters]):
-        assert main(["plan", *map(str, files), *COSTS, "--json"]) == 0
+    for files in ([file], [late, "--since", file], [file, file]):
+        assert main(["plan", *map(str, files), *COSTS.split(), "--json"]) == 0
         answers.append(json.loads(capsys.readouterr().out))
     first, since, both = answers
     assert since["answer"] == first["answer"]
     assert both["record"]["steps"] == 2 * first["record"]["steps"]
     assert both["record"]["tokens"] == first["record"]["tokens"]
-    assert main(["plan", str(counters), "--since", str(late)]) == 2
+    for files in ([file, "--since", late], [file, log], [log, "--since", log]):
+        assert main(["plan", *map(str, files)]) == 2
     assert "Counters only rise" in capsys.readouterr().err
-    (tmp_path / "log").write_text(DECODE, encoding="utf-8")
-    assert main(["plan", str(counters), str(tmp_path / "log")]) == 2
-    assert main(["plan", str(tmp_path / "log"), "--since", str(tmp_path / "log")]) == 2
+    piped = [sys.executable, "-m", "otm", "plan", "-", *COSTS.split(), "--json"]
     found = subprocess.run(
-        [sys.executable, "-m", "otm", "plan", "-", *COSTS, "--json"],
-        input=page,
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
+        piped, input=COUNTERS, capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert json.loads(found.stdout)["answer"] == first["answer"]
 
