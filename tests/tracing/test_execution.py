@@ -44,12 +44,6 @@ def test_a_split_is_at_the_first_float_that_changes_the_answer(threshold: float)
     assert run.volume >= 0.5  # on in the larger part
 
 
-def test_nothing_is_split_where_the_answer_stays() -> None:
-    run = execution((0.25, 0.5))
-    assert not run.split_at_change(0, lambda point: point[0] < 0.5)
-    assert run.pending == []
-
-
 @pytest.mark.parametrize(
     ("level", "kept"), [(0.5, [0.5, 0.0]), (1.5, [0.0, 0.0]), (0.9, [0.0, 0.0])]
 )
@@ -63,10 +57,11 @@ def test_the_half_that_is_settled_comes_first(level: float, kept: list[float]) -
     assert run.pending[0][0] == 0.25
 
 
-def test_a_box_too_small_to_halve_is_left() -> None:
+def test_what_cannot_be_divided_is_left() -> None:
     run = execution((0.5, math.nextafter(0.5, 1.0)))
     assert not run.halve([0], lambda point: True)
-    assert run.middle == [0.5]
+    assert not run.split_at_change(0, lambda point: point[0] < 0.75)
+    assert (run.pending, run.middle) == ([], [0.5])
 
 
 def test_every_outcome_of_a_choice_has_its_turn_with_its_probability() -> None:
@@ -90,10 +85,3 @@ def test_a_second_execution_that_decides_otherwise_is_stopped() -> None:
     assert run.aborted
     with pytest.raises(TraceAborted, match="other outcomes"):
         Execution(prescribed=(("choice", 1),)).choose([1.0, 0.0])
-
-
-def test_what_leaves_the_box_keeps_its_probability() -> None:
-    run = execution((0.0, 0.25), (0.5, 1.0))
-    before = run.volume
-    run.retire(0)
-    assert (run.volume, run.factor) == (before, 0.25)

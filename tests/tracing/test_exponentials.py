@@ -44,8 +44,7 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 def test_a_race_draws_by_weight(way: str, weights: list[float]) -> None:
     mass = np.array(weights) / np.sum(weights)
     law = law_of(lambda u: int(WAYS[way](mass, u)), len(mass))
-    for i, p in enumerate(mass):
-        assert math.isclose(law[i], p, abs_tol=CLOSE)
+    assert law == pytest.approx(dict(enumerate(mass)), abs=CLOSE)
 
 
 def twice(i: int, j: int) -> float:
@@ -90,36 +89,31 @@ def test_an_order_of_arrivals_draws_without_replacement() -> None:
 
 
 def test_a_uniform_known_to_be_small_races_on_without_memory() -> None:
-    """Given u₀ < 1/4, −log u₀ = log 4 + F: Pr(−log u₀ < −log u₁ · 1/2) = ½·e^{−2 log 4}·… =
-    (1/16)·(1/3)·… by the integral.
-    """
-
-    def function(u: Any) -> Any:
-        return bool(u[0] < 0.25) and bool(-np.log(u[0]) < -np.log(u[1]) / 2)
-
-    # Pr = ∫_{log 4}^∞ e^{−s} e^{−2s} ds = (1/3) 4^{−3}
-    assert math.isclose(law_of(function, 2)[True], 4.0**-3 / 3, abs_tol=CLOSE)
+    """Given u₀ < 1/4, −log u₀ = log 4 + F: ∫_{log 4}^∞ e^{−s} e^{−2s} ds = (1/3) 4^{−3}."""
+    law = law_of(lambda u: bool(u[0] < 0.25) and bool(-np.log(u[0]) < -np.log(u[1]) / 2), 2)
+    assert math.isclose(law[True], 4.0**-3 / 3, abs_tol=CLOSE)
 
 
 @pytest.mark.parametrize("tiny", [1e-10, 1e-6])
 def test_a_guard_against_zero_is_neglected_and_its_price_stated(tiny: float) -> None:
     law = trace(lambda u: int(np.argmax(np.log(W) - np.log(-np.log(u + tiny) + tiny))), 3)
     assert 2 * tiny <= law.error <= 6.1 * tiny
-    for i, w in enumerate(W):
-        assert abs(law.mass[i] - w) <= law.error
+    assert law.mass == pytest.approx(dict(enumerate(W)), abs=law.error)
 
 
-def test_what_has_a_memory_is_bracketed() -> None:
-    """A race of uniforms of which one is known to be large: halved, and the bound holds."""
-    law = trace(lambda u: bool(u[0] >= 0.5) and bool(u[0] ** 2 < u[1]), 2, most_slanted=200)
-    exact = 0.5 - (1 - 0.125) / 3
+@pytest.mark.parametrize(
+    ("function", "exact"),
+    [
+        # A race of uniforms of which one is known to be large has a memory.
+        (lambda u: bool(u[0] >= 0.5) and bool(u[0] ** 2 < u[1]), 0.5 - (1 - 0.125) / 3),
+        # 1/E + 1 < 2/F where F < 2E/(E + 1): a quotient plus a number is no race.
+        (
+            lambda u: bool(1 / -np.log(u[0]) + 1 < 2 / -np.log(u[1])),
+            1 - quadrature.quad(lambda x: math.exp(-x - 2 * x / (x + 1)), 0, np.inf)[0],
+        ),
+    ],
+)
+def test_what_is_no_race_is_bracketed(function: Callable[[Any], Hashable], exact: float) -> None:
+    law = trace(function, 2, most_slanted=200)
     assert 0.0 < law.error < 0.05
-    assert law.mass[True] - 1e-12 <= exact <= law.mass[True] + law.error + 1e-12
-
-
-def test_a_quotient_plus_a_number_is_no_race() -> None:
-    """1/E + 1 < 2/F where F < 2E/(E + 1): halved, and the bound holds."""
-    law = trace(lambda u: bool(1 / -np.log(u[0]) + 1 < 2 / -np.log(u[1])), 2, most_slanted=200)
-    above, _ = quadrature.quad(lambda x: math.exp(-x - 2 * x / (x + 1)), 0, np.inf)
-    assert 0.0 < law.error < 0.05
-    assert law.mass[True] - 1e-9 <= 1 - above <= law.mass[True] + law.error + 1e-9
+    assert law.mass[True] - 1e-9 <= exact <= law.mass[True] + law.error + 1e-9

@@ -16,6 +16,7 @@ from otm.tracing.execution import TraceAborted
 from tests.tracing.intercept.laws import assert_law, even
 
 W = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+P = torch.tensor([0.5, 0.25, 0.5])
 BY_WEIGHT = {0: 0.5, 1: 0.3, 2: 0.2}
 PAIRS = {(i, j): float(W[i] * W[j] / (1 - W[i])) for i, j in itertools.permutations(range(3), 2)}
 COIN = {True: 0.25, False: 0.75}
@@ -23,9 +24,7 @@ PLACES = list(itertools.product((0, 1), repeat=2))
 
 
 def race_in_place() -> int:
-    noise = torch.empty_like(W)
-    noise.exponential_()
-    return int(W.clone().div_(noise).argmax(dim=-1))
+    return int(W.clone().div_(torch.empty_like(W).exponential_()).argmax(dim=-1))
 
 
 def guarded_race() -> int:
@@ -41,11 +40,6 @@ def rows_of_their_own() -> tuple[int, ...]:
     for i, row in enumerate(noise):
         row.exponential_(generator=torch.Generator().manual_seed(i))
     return tuple((W / noise).argmax(dim=-1).tolist())
-
-
-def accepted() -> int:
-    u = torch.rand(3, dtype=torch.float64)
-    return int((u < torch.tensor([0.5, 0.25, 0.5])).to(torch.int64).cumprod(-1).sum())
 
 
 def overwritten() -> tuple[bool, ...]:
@@ -121,7 +115,10 @@ def kept() -> tuple[int, ...]:
         (guarded_race, BY_WEIGHT),
         (lambda: (torch.rand(0).numel(), int(torch.multinomial(W, 1)))[1], BY_WEIGHT),
         (rows_of_their_own, {(i, j): float(W[i] * W[j]) for i in range(3) for j in range(3)}),
-        (accepted, {0: 0.5, 1: 0.375, 2: 0.0625, 3: 0.0625}),
+        (
+            lambda: int((torch.rand(3) < P).to(torch.int64).cumprod(-1).sum()),
+            {0: 0.5, 1: 0.375, 2: 0.0625, 3: 0.0625},
+        ),
         (
             kept,
             {
@@ -153,19 +150,24 @@ def test_what_is_not_looked_at_is_not_branched_on() -> None:
     assert trace(function).cells == 3 + 3 + 7
 
 
-def test_arithmetic_of_single_precision_widens_the_tolerance() -> None:
-    weights = W.float()
-    assert trace(lambda uniforms: int(torch.multinomial(weights, 1))).coarsest == 2.0**-24
-    assert trace(lambda uniforms: int(torch.multinomial(W, 1))).coarsest == 2.0**-53
+@pytest.mark.parametrize(("weights", "coarsest"), [(W, 2.0**-53), (W.float(), 2.0**-24)])
+def test_arithmetic_of_single_precision_widens_the_tolerance(
+    weights: torch.Tensor, coarsest: float
+) -> None:
+    assert trace(lambda uniforms: int(torch.multinomial(weights, 1))).coarsest == coarsest
 
 
-def test_gumbel_noise_of_distributions_is_guarded_and_the_price_stated() -> None:
-    gumbel = torch.distributions.Gumbel(0.0, 1.0)
-    law = trace(lambda uniforms: int((W.log() + gumbel.sample((3,))).argmax()))
-    assert 0.0 < law.error < 1e-6
+@pytest.mark.parametrize(
+    ("noise", "least"),
+    [
+        (lambda: torch.distributions.Gumbel(0.0, 1.0).sample((3,)), 1e-9),
+        (lambda: -(-torch.rand_like(W).clamp(min=1e-8).log()).log(), 1e-8),
+    ],
+)
+def test_guarded_noise_has_its_price_stated(noise: Any, least: float) -> None:
+    law = trace(lambda uniforms: int((W.log() + noise()).argmax()))
+    assert least <= law.error < 1e-6
     assert law.mass == pytest.approx(BY_WEIGHT, abs=law.error)
-    guarded = trace(lambda uniforms: int((W / -torch.rand_like(W).clamp(min=1e-8).log()).argmax()))
-    assert 1e-8 <= guarded.error <= 1e-7
 
 
 @pytest.mark.parametrize(
