@@ -117,7 +117,7 @@ def test_candidates_with_torchs_randomness_are_followed(
 
 
 def test_a_battery_branches_too_and_says_so() -> None:
-    found = audit.battery(lossy, only="exact", laws=[otm.IID(1)], seconds=120.0, shrink_for=0)
+    found = audit.battery(lossy, only="exact", laws=[otm.IID(1)], seconds=8.0, shrink_for=0)
     assert (found.verdict, found.reason) == ("not lossless", "")
     assert [means for means, _ in found.coverage.by] == ["branching on draws"]
     assert "by branching on draws" in str(found).splitlines()[1]
