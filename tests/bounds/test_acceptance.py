@@ -15,7 +15,7 @@ from otm import IID, Optimal, Problem
 from tests import exact, strategies
 from tests.conftest import Backend
 from tests.tolerance import UNIT_ROUNDOFF, rounding
-from tests.verifiers.optimal.large import language_model_pair
+from tests.verifiers.optimal.large import language_rows
 
 
 @settings(max_examples=100)
@@ -38,7 +38,7 @@ def test_the_bracket_holds_the_optimum(
 
 
 def test_the_bracket_narrows_with_bins() -> None:
-    p, q = language_model_pair(128_256, seed=2)
+    p, q = language_rows(128_256, seed=2)
     problem = Problem(draft=p, target=q, law=IID(8))
     gaps = [otm.bounds.optimal_bracket(problem, bins=bins).gap for bins in (64, 512, 4096)]
     assert gaps[2] < 3e-4
@@ -68,7 +68,7 @@ def test_the_bracket_on_every_array_kind(backend: Backend) -> None:
 
 
 def test_the_bracket_is_for_iid_drafts_and_membership_has_a_limit() -> None:
-    p, q = language_model_pair(3000, seed=1)
+    p, q = language_rows(3000, seed=1)
     problem = Problem(draft=p, target=q, law=IID(2))
     with pytest.raises(otm.errors.TooLarge, match="by='rule'"):
         otm.acceptance(Optimal(bins=64), problem)

@@ -7,6 +7,7 @@ import math
 import pickle
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,37 +29,13 @@ LOSSY = [
     Fuzzy(0.2),
     Fuzzy(0.3, divergence="tv", fallback="speculative"),
     Fuzzy(0.4, divergence="kl"),
+    otm.Cactus(),
+    otm.Lantern(2, delta=0.05),
     otm.Lantern(),
     otm.Lantern(3, delta=1.7),
     otm.Grouped(2, margin=0.3),
     otm.ActionDistance(1),
 ]
-
-
-@pytest.mark.parametrize("verifier", LOSSY, ids=repr)
-class TestEveryLossyVerifier:
-    @settings(max_examples=40)
-    @given(pair=strategies.pairs(max_tokens=5))
-    def test_law_acceptances_and_gain(
-        self, verifier: otm.Verifier, pair: tuple[np.ndarray, np.ndarray]
-    ) -> None:
-        """They are those of the rule; the gain is at most the total variation."""
-        problem = one_draft(pair)
-        law, plan = otm.lossy.output_law(verifier, problem), otm.coupling(verifier, problem)
-        assert (law >= 0).all()
-        assert law.sum() == pytest.approx(1, abs=ROUNDING)
-        np.testing.assert_allclose(law, plan.output_marginal, rtol=0, atol=ROUNDING)
-        assert otm.acceptance(verifier, problem) == pytest.approx(plan.acceptance, abs=ROUNDING)
-        rule = otm.prepare(verifier, problem)
-        assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(
-            enumerated_acceptance(rule, "rule"), abs=ROUNDING
-        )
-        spent = otm.lossy.distortion(verifier, problem)
-        assert spent.total_variation == pytest.approx(0.5 * np.abs(law - pair[1]).sum(), abs=1e-15)
-        ceiling = otm.lossy.tv_frontier(problem, tv=min(1.0, spent.total_variation))
-        assert otm.acceptance(verifier, problem) <= ceiling + ROUNDING
-        # Pinsker: TV ≤ √(KL/2).
-        assert spent.total_variation <= np.sqrt(0.5 * spent.kl) + 1e-7
 
 
 def two_softmaxes(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,14 +44,31 @@ def two_softmaxes(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return masses / masses.sum(), masses * (1 / masses.sum())
 
 
-@pytest.mark.parametrize("verifier", [*LOSSY, otm.Lantern(2, delta=0.05), otm.Cactus()], ids=repr)
-def test_models_that_differ_by_rounding(verifier: otm.Verifier) -> None:
-    for seed in range(10):
-        problem = one_draft(two_softmaxes(seed))
-        law = otm.lossy.output_law(verifier, problem)
-        assert law.sum() == pytest.approx(1, abs=ROUNDING)
-        wanted = otm.coupling(verifier, problem).output_marginal
-        np.testing.assert_allclose(law, wanted, rtol=0, atol=ROUNDING)
+PAIRS = strategies.pairs(max_tokens=6) | st.integers(0, 99).map(two_softmaxes)
+
+
+@pytest.mark.parametrize("verifier", LOSSY, ids=repr)
+@settings(max_examples=50)
+@given(pair=PAIRS)
+def test_law_acceptances_and_gain(
+    verifier: otm.Verifier, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """They are those of the rule; the gain is at most the total variation."""
+    problem = one_draft(pair)
+    law, plan = otm.lossy.output_law(verifier, problem), otm.coupling(verifier, problem)
+    assert (law >= 0).all()
+    assert law.sum() == pytest.approx(1, abs=ROUNDING)
+    np.testing.assert_allclose(law, plan.output_marginal, rtol=0, atol=ROUNDING)
+    member, rule = (otm.acceptance(verifier, problem, by=by) for by in ("membership", "rule"))
+    assert member == pytest.approx(plan.acceptance, abs=ROUNDING)
+    enumerated = enumerated_acceptance(otm.prepare(verifier, problem), "rule")
+    assert rule == pytest.approx(enumerated, abs=ROUNDING)
+    spent = otm.lossy.distortion(verifier, problem)
+    assert spent.total_variation == pytest.approx(0.5 * np.abs(law - pair[1]).sum(), abs=1e-15)
+    ceiling = otm.lossy.tv_frontier(problem, tv=min(1.0, spent.total_variation))
+    assert member <= ceiling + ROUNDING
+    # Pinsker: TV ≤ √(KL/2).
+    assert spent.total_variation <= np.sqrt(0.5 * spent.kl) + 1e-7
 
 
 @pytest.mark.parametrize(
@@ -126,18 +120,17 @@ def test_parameters_out_of_range(make: Callable[..., object], wrong: dict[str, o
 def test_lenience(pair: tuple[np.ndarray, np.ndarray], factor: float) -> None:
     problem = one_draft(pair)
     p, q = problem.draft, problem.target
-    plain, scaled = Lenience(factor), Lenience(factor, residual="scaled")
     kept = np.minimum(p, q / factor)
-    laws = [otm.lossy.output_law(v, problem) for v in (plain, scaled)]
-    for verifier, law, weight in zip((plain, scaled), laws, (1.0, factor), strict=True):
-        assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(
-            kept.sum(), abs=ROUNDING
-        )
-        assert otm.acceptance(verifier, problem) == pytest.approx(kept.sum(), abs=ROUNDING)
-        residual = np.maximum(q - weight * p, 0)
+    for residual, weight in (("plain", 1.0), ("scaled", factor)):
+        verifier = Lenience(factor, residual=residual)  # type: ignore[arg-type]
+        for by in ("rule", "membership"):
+            found = otm.acceptance(verifier, problem, by=by)
+            assert found == pytest.approx(kept.sum(), abs=ROUNDING)
+        left = np.maximum(q - weight * p, 0)
         # Where the rejection is rounding, so may be the residual, and anything times it is.
-        if residual.sum() > 1e-9:
-            wanted = kept + (1 - kept.sum()) * residual / residual.sum()
+        if left.sum() > 1e-9:
+            wanted = kept + (1 - kept.sum()) * left / left.sum()
+            law = otm.lossy.output_law(verifier, problem)
             np.testing.assert_allclose(law, wanted, rtol=0, atol=1e-12)
 
 
@@ -193,19 +186,13 @@ class TestNeighbours:
         problem = one_draft((self.P, self.Q))
         assert otm.acceptance(rule, problem) == pytest.approx(0.7)
         np.testing.assert_allclose(otm.lossy.output_law(rule, problem), [0.1, 0.28, 0.5, 0.12])
-        # of two neighbours of token 0 the first counts, .2: h₀ = .3, and both are spared
-        rule = otm.Lantern([[3, 1], [-1, -1], [-1, -1], [-1, -1]], delta=0.3)
-        weights = np.array([0.0, 0.4, 0.0, 0.2])
-        law = np.array([0.3, 0.1, 0.3, 0.0]) + 0.1 * weights / 0.6
-        law += 0.2 * np.array([0.0, 0.3, 0.0, 0.2]) / 0.5  # token 2, without neighbours
-        np.testing.assert_allclose(otm.lossy.output_law(rule, problem), law)
         # δ > 1 bounds by a share of the token's own mass: .2 ≤ 2 · .1, and .3 ≤ 1 · .3 does
         ratio = otm.Lantern([[3], [0], [0], [0]], delta=3.0)
         assert ratio.raised(self.Q) == pytest.approx([0.3, 0.5, 0.4, 0.3])
 
     @settings(max_examples=60)
     @given(
-        pair=strategies.pairs(max_tokens=6) | st.integers(0, 99).map(two_softmaxes),
+        pair=PAIRS,
         seed=st.integers(0, 2**32),
     )
     def test_lantern_draft_by_draft(self, pair: tuple[np.ndarray, np.ndarray], seed: int) -> None:
@@ -231,25 +218,6 @@ class TestNeighbours:
             otm.lossy.output_law(rule, one_draft(pair)), law, rtol=0, atol=10 * ROUNDING
         )
 
-    @given(pair=strategies.pairs(max_tokens=6), count=st.integers(1, 3))
-    def test_lantern_without_a_bonus_is_lossless(
-        self, pair: tuple[np.ndarray, np.ndarray], count: int
-    ) -> None:
-        mixed = (pair[1] + 0.01) / (1 + 0.01 * len(pair[1]))  # every neighbour has mass
-        law = otm.lossy.output_law(otm.Lantern(count, delta=0.0), one_draft((pair[0], mixed)))
-        np.testing.assert_allclose(law, mixed, rtol=0, atol=ROUNDING)
-
-    def test_a_neighbour_without_mass_counts_and_a_missing_one_does_not(self) -> None:
-        problem = one_draft((np.array([0.6, 0.3, 0.1]), np.array([0.3, 0.4, 0.3])))
-        for first in ([-1, 1], [1, -1]):
-            rule = otm.Lantern([first, [-1, -1], [-1, -1]], delta=0.0)
-            np.testing.assert_allclose(otm.lossy.output_law(rule, problem), problem.target)
-        # token 0 loses .3, which goes where (q − p)₊ is, token 2, and to its neighbour, .3 and .3
-        problem = one_draft((np.array([0.6, 0.3, 0.1, 0.0]), np.array([0.3, 0.3, 0.4, 0.0])))
-        rule = otm.Lantern([[3, 1], [-1, -1], [-1, -1], [-1, -1]], delta=0.0)
-        law = otm.lossy.output_law(rule, problem)
-        np.testing.assert_allclose(law, [0.3, 0.45, 0.25, 0.0], atol=1e-15)
-
     def test_large_tables(self) -> None:
         """Bytes of a chunk, not of the batch: 64 rows × 1,000 tokens × 50 neighbours are 26 MB."""
         size, rng = 1000, np.random.default_rng(2)
@@ -257,8 +225,7 @@ class TestNeighbours:
         rule, same = otm.Lantern(table), otm.Lantern(table.tolist())
         table[0, 0] = 700
         other = otm.Lantern(table)
-        assert rule == same
-        assert hash(rule) == hash(same)
+        assert (rule, hash(rule)) == (same, hash(same))
         assert rule != other
         assert repr(rule) != repr(other)
         assert max(map(len, (repr(rule), str(rule)))) < 120
@@ -278,17 +245,6 @@ class TestNeighbours:
             assert peak < 64 * size * 50 * 8
             one = otm.Problem(draft=batch.draft[3], target=batch.target[3], law=otm.IID(1))
             assert values[3] == pytest.approx(otm.acceptance(verifier, one), abs=1e-15)
-
-    def test_a_residual_that_spares_nothing_is_another_law(self) -> None:
-        """The broken variant: LANTERN's acceptance with the residual of single-draft rejection."""
-        rule, problem = (
-            otm.Lantern([[3, 1], [2, 0], [0, 1], [0, 1]], 0.3),
-            one_draft((self.P, self.Q)),
-        )
-        kept = np.minimum(self.P, rule.raised(self.Q))
-        excess = np.maximum(self.Q - self.P, 0.0)
-        broken = kept + (1 - kept.sum()) * excess / excess.sum()
-        assert np.abs(broken - otm.lossy.output_law(rule, problem)).max() > 0.01
 
     @settings(max_examples=60)
     @given(pair=strategies.pairs(max_tokens=6), data=st.data())
@@ -327,19 +283,6 @@ class TestNeighbours:
             due = kept + (1 - passing) * np.eye(4)[0]
             np.testing.assert_allclose(otm.lossy.output_law(rule, problem), due, atol=1e-15)
 
-    def test_tables_are_numbered_with_the_tokens(self) -> None:
-        rng = np.random.default_rng(3)
-        table = np.array([[1, 3], [0, 2], [3, 0], [2, 1]])
-        for _ in range(20):
-            p, q, order = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4)), rng.permutation(4)
-            place = np.argsort(order)  # of old token i among the new ones
-            for make in (otm.Lantern, otm.Grouped):
-                old = otm.lossy.output_law(make(table), one_draft((p, q)))
-                new = otm.lossy.output_law(
-                    make(place[table][order]), one_draft((p[order], q[order]))
-                )
-                np.testing.assert_allclose(new, old[order], rtol=0, atol=ROUNDING)
-
     def test_a_table_for_another_vocabulary_is_refused(self) -> None:
         with pytest.raises(otm.errors.ShapeMismatch, match="given for 2 tokens, the problem has 4"):
             otm.acceptance(otm.Lantern([[1], [0]]), one_draft((self.P, self.Q)))
@@ -348,29 +291,27 @@ class TestNeighbours:
 class TestFuzzy:
     P, Q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])
 
-    def divergences(self) -> dict[str, float]:
-        m = 0.5 * (self.P + self.Q)
+    @pytest.mark.parametrize("divergence", ["tv", "kl", "js"])
+    @pytest.mark.parametrize("fallback", ["target", "speculative"])
+    def test_the_gate(self, divergence: Any, fallback: Any) -> None:
+        problem, m = one_draft((self.P, self.Q)), 0.5 * (self.P + self.Q)
         kl = lambda a, b: float(a @ np.log(a / b))  # noqa: E731
-        return {
+        distance = {
             "tv": 0.5 * float(np.abs(self.P - self.Q).sum()),
             "kl": kl(self.Q, self.P),
             "js": 0.5 * (kl(self.P, m) + kl(self.Q, m)),
-        }
-
-    @pytest.mark.parametrize("divergence", ["tv", "kl", "js"])
-    @pytest.mark.parametrize("fallback", ["target", "speculative"])
-    def test_the_gate(self, divergence: str, fallback: str) -> None:
-        problem, distance = one_draft((self.P, self.Q)), self.divergences()[divergence]
-        is_open = Fuzzy(distance * 1.001, divergence=divergence, fallback=fallback)  # type: ignore[arg-type]
-        closed = Fuzzy(distance * 0.999, divergence=divergence, fallback=fallback)  # type: ignore[arg-type]
+        }[divergence]
+        is_open, closed = (
+            Fuzzy(distance * part, divergence=divergence, fallback=fallback)
+            for part in (1.001, 0.999)
+        )
         assert otm.acceptance(is_open, problem) == 1.0
         np.testing.assert_array_equal(otm.lossy.output_law(is_open, problem), self.P)
         np.testing.assert_allclose(otm.lossy.output_law(closed, problem), self.Q, atol=1e-15)
         rule, member = (otm.acceptance(closed, problem, by=by) for by in ("rule", "membership"))
-        if fallback == "target":
-            assert (rule, member) == (0.0, pytest.approx(self.P @ self.Q))
-        else:
-            assert rule == member == pytest.approx(np.minimum(self.P, self.Q).sum())
+        assert rule == (0.0 if fallback == "target" else member)
+        caught = self.P * self.Q if fallback == "target" else np.minimum(self.P, self.Q)
+        assert member == pytest.approx(caught.sum())
 
     def test_the_zero_threshold_opens_for_equal_distributions_only(self) -> None:
         for divergence in ("tv", "kl", "js"):

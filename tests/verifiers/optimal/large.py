@@ -7,7 +7,10 @@ import numpy as np
 import otm
 
 
-def language_model_pair(num_tokens: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def language_rows(
+    num_tokens: int, seed: int, rows: tuple[int, ...] = ()
+) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    logits = 3 * rng.standard_normal(num_tokens)
-    return otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal(num_tokens))
+    logits = 3 * rng.standard_normal((*rows, num_tokens))
+    moved = logits + rng.standard_normal((*rows, num_tokens))
+    return otm.from_logits(logits), otm.from_logits(moved)

@@ -15,14 +15,13 @@ from hypothesis import given, settings, strategies as st
 
 import otm
 from otm import IID, Optimal, Problem
-from otm.drafts.base import enumerate_drafts
 from otm.errors import SolverFailure
 from otm.overlap.curve import Containment
-from otm.verifiers.base import enumerated_acceptance
 from otm.verifiers.optimal.score_pieces import moment, upper_gap
 from otm.verifiers.optimal.scores import Nodes, Scores, build_scores
 from tests import exact, strategies
 from tests.tolerance import UNIT_ROUNDOFF, rounding
+from tests.verifiers.optimal.large import language_rows
 
 COUNTS = st.sampled_from([1, 2, 3, 4, 7, 64, 65, 1000, 10**6])
 
@@ -117,33 +116,6 @@ def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], 
 # ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
-@given(strategies.iid_problems(max_tokens=5, max_k=4))
-def test_enumeration_gives_the_target_and_the_optimum(problem: Problem) -> None:
-    best = float(
-        exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k)
-    )
-    for verifier in (Optimal(), Optimal(bins=5)):
-        table = enumerate_drafts(problem.law, problem.draft)
-        rule = otm.prepare(verifier, problem)
-        accepted, residual = rule.split(table.tokens)
-        np.testing.assert_allclose((accepted + residual).sum(axis=1), 1, atol=1e-13)
-        np.testing.assert_allclose(table.mass @ (accepted + residual), problem.target, atol=1e-12)
-        assert (accepted[:, :, None] <= 1e-15)[
-            ~(table.tokens[:, None, :] == np.arange(problem.num_tokens)[:, None]).any(2)
-        ].all()
-        if verifier.bins is None:
-            assert float(table.mass @ accepted.sum(axis=1)) == pytest.approx(best, abs=1e-12)
-            assert enumerated_acceptance(rule, "membership") == pytest.approx(best, abs=1e-12)
-        else:
-            rule_acceptance = float(table.mass @ accepted.sum(axis=1))
-            assert rule_acceptance == pytest.approx(
-                otm.acceptance(verifier, problem, by="rule"), abs=1e-12
-            )
-            assert rule_acceptance - 1e-12 <= otm.acceptance(verifier, problem) <= best + 1e-12
-            assert rule.upper >= best - 1e-12
-
-
 @settings(max_examples=200)
 @given(strategies.pairs(max_tokens=40), COUNTS)
 def test_ugly_distributions_at_every_number_of_drafts(
@@ -172,10 +144,8 @@ def nodes_of(p: np.ndarray, level: np.ndarray) -> Nodes:
 
 
 def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
-    rng = np.random.default_rng(3)
     for V, k in [(300, 2), (500, 3), (500, 8), (300, 64), (400, 10**6)]:
-        logits = 3 * rng.standard_normal(V)
-        p, q = otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal(V))
+        p, q = language_rows(V, k)
         rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
         order = np.argsort(rule.level)[::-1]
         level = rule.level[order]
@@ -236,23 +206,14 @@ def test_places_invert_moments(size: Containment, width: float, at: float) -> No
     assert moment(found, width, size) == pytest.approx(value, rel=3000 * UNIT_ROUNDOFF, abs=1e-15)
 
 
-def test_selection_is_a_pure_function_and_one_row_is_a_row() -> None:
-    rng = np.random.default_rng(0)
-    p, q = otm.examples.dirichlet(50, rng=rng, rows=2)
-    rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(4)))
-    drafts, uniforms = rng.integers(0, 50, (30, 4)), rng.random((30, 4))
-    together = rule.select(drafts, uniforms)
-    assert [rule.select(d, u) for d, u in zip(drafts, uniforms, strict=True)] == together.tolist()
-    assert (drafts == together[:, None]).any(axis=1).all()
-    extremes = np.array([0.0, np.nextafter(1.0, 0.0), 0.5, 1e-300])
-    for row in itertools.permutations(extremes):
-        assert rule.select(drafts[0], np.array(row)) in drafts[0]
-
-
-def test_tokens_that_are_never_drafted_lose_and_are_not_accepted() -> None:
+def test_uniforms_at_the_ends_select_a_draft_and_what_is_never_drafted_loses() -> None:
     problem = Problem(draft=[0.5, 0.5, 0.0], target=[0.2, 0.3, 0.5], law=IID(2))
     rule = otm.prepare(Optimal(), problem)
-    assert rule.select(np.array([2, 0]), np.array([0.999, 0.001])) == 0
+    ends = [0.0, np.nextafter(1.0, 0.0), 0.5, 1e-300]
+    uniforms = np.array(list(itertools.permutations(ends, 2)))
+    drafts = np.array([[2, 0], [0, 2]] * 6)
+    assert (rule.select(drafts, uniforms) == 0).all()
+    assert rule.select(drafts[0], uniforms[0]) == 0
     accepted, residual = rule.split(np.array([[2, 2], [2, -1]]))
     assert (accepted == 0).all()
     np.testing.assert_allclose(residual.sum(axis=1), 1)
@@ -268,14 +229,6 @@ def test_the_kernel_refuses_too_many_drafts() -> None:
 # -------------------------------------------------------------------------------------------------
 
 
-def _scores() -> Scores:
-    rng = np.random.default_rng(1)
-    p, q = otm.examples.dirichlet(30, rng=rng, rows=2)
-    scores = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(3))).scores
-    scores.check()
-    return scores
-
-
 @pytest.mark.parametrize(
     ("broken", "condition"),
     [
@@ -287,7 +240,9 @@ def _scores() -> Scores:
     ],
 )
 def test_a_wrong_law_is_never_returned(broken: object, condition: str) -> None:
-    scores = _scores()
+    p, q = otm.examples.dirichlet(30, rng=np.random.default_rng(1), rows=2)
+    scores = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(3))).scores
+    scores.check()
     wrong = dataclasses.replace(scores, **broken(scores))  # type: ignore[operator]
     with pytest.raises(SolverFailure, match=condition):
         wrong.check()
@@ -326,8 +281,6 @@ def test_a_token_of_the_least_mass_needs_no_pieces(
     problem = otm.Problem(
         draft=otm.normalise(np.array(draft)), target=otm.normalise(np.array(target)), law=otm.IID(k)
     )
-    rule = otm.prepare(otm.Optimal(), problem)
-    assert rule.selection_law.sum() == pytest.approx(1.0, abs=1e-13)
     plan = otm.coupling(otm.Optimal(), problem)
     assert np.abs(plan.output_marginal - problem.target).max() <= 1e-13
     assert otm.acceptance(otm.Optimal(), problem) == pytest.approx(
