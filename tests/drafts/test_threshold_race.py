@@ -36,10 +36,8 @@ def test_the_enumeration_is_the_law_that_containment_says(c: float) -> None:
     p = exact.exact(P)
     table = otm.ThresholdRace(c).enumerate(np.asarray(p, dtype=object))
     wanted = law_of_sets(p, Fraction(c))
-    found = {
-        frozenset(row) - {PAD}: mass
-        for row, mass in zip(table.tokens.tolist(), table.mass, strict=True)
-    }
+    sets = [frozenset(row) - {PAD} for row in table.tokens.tolist()]
+    found = dict(zip(sets, table.mass, strict=True))
     assert found == wanted
 
 
@@ -102,16 +100,12 @@ def test_means_that_no_threshold_has(mean: object) -> None:
         otm.ThresholdRace.with_mean_drafts([0.5, 0.5], mean)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("c", [0.99, math.nan, math.inf, -2, True, "2", 2.0**54])
-def test_thresholds_that_are_none(c: object) -> None:
-    with pytest.raises(otm.errors.InvalidParameter, match="c must"):
-        otm.ThresholdRace(c)  # type: ignore[arg-type]
-
-
 def test_one_threshold_is_one_draft_and_a_large_one_every_token() -> None:
     q = np.array([0.2, 0.1, 0.4, 0.3])
     one = otm.Problem(draft=P, target=q, law=otm.ThresholdRace(1))
     assert otm.optimal_acceptance(one) == pytest.approx(np.minimum(P, q).sum(), abs=1e-15)
+    two = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.ThresholdRace(2))
+    assert otm.optimal_acceptance(two) == pytest.approx(0.9, abs=1e-15)
     draft = np.array([0.5, 0.5, 0.0, 0.0])
     all_ = otm.Problem(draft=draft, target=q, law=otm.ThresholdRace(2.0**53))
     for value in (otm.optimal_acceptance(all_), otm.acceptance(otm.Race(), all_)):
@@ -128,15 +122,3 @@ def test_drafts_are_told_as_a_set() -> None:
             np.testing.assert_array_equal(otm.kernel(verifier, problem, told), straight)
     with pytest.raises(otm.errors.InvalidParameter, match="k = 4 or less"):
         otm.kernel(otm.Race(), problem, [0, 1, 2, 3, 0])
-
-
-def test_to_tell_the_number_loses_acceptance() -> None:
-    """A verifier for the number that came, lossless given it, against the optimum (theory.md)."""
-    told = sum(
-        0.5**n
-        * otm.optimal_acceptance(otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(n)))
-        for n in range(1, 60)
-    )
-    race = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.ThresholdRace(2))
-    assert told == pytest.approx(55 / 64, abs=1e-14)
-    assert otm.optimal_acceptance(race) == pytest.approx(0.9, abs=1e-15)

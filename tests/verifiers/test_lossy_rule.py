@@ -30,6 +30,7 @@ LOSSY = [
     Fuzzy(0.3, divergence="tv", fallback="speculative"),
     Fuzzy(0.4, divergence="kl"),
     otm.Cactus(),
+    otm.ThresholdMatching(0.35, 0.6),
     otm.Lantern(2, delta=0.05),
     otm.Lantern(),
     otm.Lantern(3, delta=1.7),

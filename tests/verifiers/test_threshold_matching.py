@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import otm
-from tests import strategies
-from tests.verifiers.lossy_instances import ROUNDING, one_draft
+from tests.verifiers.lossy_instances import ROUNDING
 
 
 def by_the_loop(
@@ -49,19 +48,6 @@ def test_law_of_likeliest_drafts(weights: list[int], single: int, accumulated: i
         assert otm.acceptance(verifier, problem, by=by) == pytest.approx(
             float(sum(due[:k])), abs=ROUNDING
         )
-
-
-@given(pair=strategies.pairs(max_tokens=6), single=st.floats(0, 1), accumulated=st.floats(0.01, 1))
-def test_law_of_one_sampled_draft(
-    pair: tuple[np.ndarray, np.ndarray], single: float, accumulated: float
-) -> None:
-    problem, verifier = one_draft(pair), otm.ThresholdMatching(single, accumulated)
-    np.testing.assert_allclose(
-        otm.lossy.output_law(verifier, problem),
-        otm.coupling(verifier, problem).output_marginal,
-        rtol=0,
-        atol=ROUNDING,
-    )
 
 
 def test_a_limit_near_nothing_is_the_kernels() -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 
 import otm
 from otm import IID, Problem, TransportPlan
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_plan_chooses_among_the_drafts_alone(seed: int) -> None:
-    rows = otm.examples.dirichlet(4, rng=np.random.default_rng(seed), rows=2)
+def test_the_plan_chooses_among_the_drafts_alone() -> None:
+    rows = otm.examples.dirichlet(4, rng=np.random.default_rng(0), rows=2)
     problem = Problem(draft=rows[0], target=rows[1], law=IID(3))
     rule = otm.prepare(TransportPlan(), problem)
     sequences = np.array(list(itertools.product(range(4), repeat=3)))

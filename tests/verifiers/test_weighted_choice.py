@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import otm
-from otm.verifiers.weighted_choice import _choice_times, chosen_beside, chosen_law
+from otm.verifiers.weighted_choice import chosen_beside, chosen_law
 
 
 def enumerated(
@@ -94,15 +94,3 @@ def test_tokens_beyond_the_heads() -> None:
     pairs = 3_000 * 2_999 / 2
     heavy = (1_500 * 1_499 / 2 + 0.75 * 1_500 * 1_500) / pairs
     np.testing.assert_allclose(law, np.where(w > 1, heavy, 1.0 - heavy) / 1_500, rtol=1e-12)
-
-
-@pytest.mark.parametrize("error", [1e-5, 1e-15])
-def test_the_nodes_of_the_choice(error: float) -> None:
-    """Σ c e^{−xu} = 1/x from the least weight to the sum of the three largest, within two errors
-    and the rounding of a sum.
-    """
-    w = np.array([1e-6, 0.3, 1.0, 1.0])
-    nodes, weights = _choice_times(w, 3, error)
-    x = np.geomspace(1e-6, 2.3, 500)
-    value = np.exp(-np.outer(x, nodes)) @ weights
-    assert np.abs(x * value - 1.0).max() <= 2.1 * error + 1e-14
