@@ -24,14 +24,9 @@ class TestKullbackLeibler:
             budget = float(rng.choice([0.01, 0.1, 0.4]) * (0.5 + rng.random()))
             live = problem.target > 0
             q = problem.target[live]
-            within = lambda law, q=q, live=live, D=budget: (  # noqa: E731
-                float(q @ np.log(q)) - q @ cp.log(law[live]) <= D
-            )
+            best = program(problem, lambda law: q @ (np.log(q) - cp.log(law[live])) <= budget)  # noqa: B023
             found = otm.lossy.kl_frontier(problem, kl=budget)
-            assert found.value == pytest.approx(program(problem, within), abs=2e-7), (
-                problem,
-                budget,
-            )
+            assert found.value == pytest.approx(best, abs=2e-7), (problem, budget)
 
     @settings(max_examples=150)
     @given(
@@ -52,6 +47,9 @@ class TestKullbackLeibler:
         # The lower certificate is the acceptance of this very output law.
         reached = otm.optimal_acceptance(Problem(draft=pair[0], target=found.law, law=IID(k)))
         assert found.lower == pytest.approx(reached, abs=1e-14)
+        if k == 1:
+            value = otm.acceptance(otm.Mentored(budget), problem)
+            assert found.value == pytest.approx(value, abs=1e-12)
 
     def test_target_mass_that_is_never_drafted_and_tiny_is_kept(self) -> None:
         draft, target = np.array([0, 1, 1, 4]) / 6, np.array([2e-16 * 6, 1, 1, 4]) / 6
@@ -70,15 +68,6 @@ class TestKullbackLeibler:
         )
         assert -CLOSED <= found.upper - found.lower <= 1e-10
 
-    @settings(max_examples=60)
-    @given(pair=strategies.pairs(max_tokens=6), budget=st.floats(0, 3))
-    def test_one_draft_is_mentored_decoding(
-        self, pair: tuple[np.ndarray, np.ndarray], budget: float
-    ) -> None:
-        problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
-        value = otm.acceptance(otm.Mentored(budget), problem)
-        assert otm.lossy.kl_frontier(problem, kl=budget).value == pytest.approx(value, abs=1e-12)
-
     def test_three_hundred_tokens_against_the_cone_program(self) -> None:
         rng = np.random.default_rng(8)
         p = otm.from_logits(2 * rng.normal(size=300))
@@ -87,14 +76,11 @@ class TestKullbackLeibler:
         solved = otm.lossy.kl_frontier_program(problem, kl=0.05).problem().solve(solver="CLARABEL")
         # 1e-6: the solver's default tolerance of 1e-8 on the gap, times a sensitivity of a few
         # tens.
-        assert otm.lossy.kl_frontier(problem, kl=0.05).value == pytest.approx(solved, abs=1e-6)
-
-    def test_the_program_takes_further_constraints(self) -> None:
-        problem = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=IID(2))
-        stated = otm.lossy.kl_frontier_program(problem, kl=0.2)
-        free = stated.problem().solve(solver="CLARABEL")
-        kept = stated.problem(stated.law[2] >= 0.55).solve(solver="CLARABEL")
-        assert otm.optimal_acceptance(problem) - 1e-7 <= kept < free - 1e-3
+        free = otm.lossy.kl_frontier(problem, kl=0.05).value
+        assert free == pytest.approx(solved, abs=1e-6)
+        stated = otm.lossy.kl_frontier_program(problem, kl=0.05)
+        kept = stated.problem(stated.law[0] >= 0.02 + q[0]).solve(solver="CLARABEL")
+        assert otm.optimal_acceptance(problem) - 1e-7 <= kept < free - 1e-4
 
     def test_full_vocabulary(self) -> None:
         rng = np.random.default_rng(9)
@@ -157,19 +143,15 @@ class TestTotalVariation:
             if number % 5 == 0:
                 problem = problem.with_law(otm.Greedy(2))
             distance = float(rng.random() * 0.3)
-            within = lambda law, q=problem.target, e=distance: cp.norm1(law - q) <= 2 * e  # noqa: E731
+            best = program(problem, lambda law: cp.norm1(law - problem.target) <= 2 * distance)  # noqa: B023
             # 1e-7: the interior-point solver on a degenerate linear program.
-            assert otm.lossy.tv_frontier(problem, tv=distance) == pytest.approx(
-                program(problem, within), abs=1e-7
-            )
+            found = otm.lossy.tv_frontier(problem, tv=distance)
+            assert found == pytest.approx(best, abs=1e-7)
 
     def test_ends_batches_and_parameters(self) -> None:
         rng = np.random.default_rng(2)
-        problem = Problem(
-            draft=otm.examples.dirichlet(6, rng=rng, rows=3),
-            target=otm.examples.dirichlet(6, rng=rng, rows=3),
-            law=IID(2),
-        )
+        p, q = (otm.examples.dirichlet(6, rng=rng, rows=3) for _ in range(2))
+        problem = Problem(draft=p, target=q, law=IID(2))
         np.testing.assert_array_equal(
             otm.lossy.tv_frontier(problem, tv=0.0), otm.optimal_acceptance(problem)
         )

@@ -36,12 +36,6 @@ class TestDistances:
         np.testing.assert_allclose(law, problem.target, rtol=0, atol=rounding(5000, 1))
         # a block of the rule's two parts and their sum; the table would be six of them
         assert most < 4 * 8 * 2**22
-        np.testing.assert_allclose(
-            law,
-            otm.coupling(otm.Maximal(), problem).output_marginal,
-            rtol=0,
-            atol=rounding(5000, 1),
-        )
 
     def test_kl_is_infinite_where_a_token_of_the_target_never_comes_out(self) -> None:
         problem = one_draft((np.array([0.9, 0.1, 0.0]), np.array([0.5, 0.25, 0.25])))

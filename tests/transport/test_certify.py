@@ -27,12 +27,8 @@ def test_the_rational_certificates_bracket_the_brute_force(
 ) -> None:
     lower, upper = otm.transport.certify_exactly(problem, otm.optimum(problem, method=method))  # type: ignore[arg-type]
     value = brute_force(problem)
-    assert isinstance(lower, Fraction)
-    assert isinstance(upper, Fraction)
     assert lower <= value <= upper  # no tolerance: both sides are rational
     assert upper - lower <= Fraction(1, 10**9)
-    assert abs(lower - value) <= Fraction(1, 10**9)
-    assert abs(upper - value) <= Fraction(1, 10**9)
 
 
 @settings(max_examples=60)
@@ -55,9 +51,8 @@ def test_no_proposal_however_wrong_is_certified_beyond_the_truth(
             max_size=12,
         )
     )
-    rows = np.array([e[0] for e in edges], dtype=np.int64)
-    columns = np.array([e[1] for e in edges], dtype=np.int64)
-    flow = np.array([e[2] for e in edges] + [None], dtype=object)[:-1]
+    rows, columns = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2).T
+    flow = np.array([edge[2] for edge in edges] + [None], dtype=object)[:-1]
     cut = np.array(
         data.draw(st.lists(st.booleans(), min_size=problem.num_tokens, max_size=problem.num_tokens))
     )
@@ -66,13 +61,9 @@ def test_no_proposal_however_wrong_is_certified_beyond_the_truth(
     assert checked.lower <= value <= checked.upper
     # The repaired flow is itself feasible: that is what makes its sum a bound.
     assert all(x >= 0 for x in checked.flow)
-    for row in set(rows.tolist()):
-        assert sum(x for x, r in zip(checked.flow, rows, strict=True) if r == row) <= sets.mass[row]
-    for column in set(columns.tolist()):
-        assert (
-            sum(x for x, c in zip(checked.flow, columns, strict=True) if c == column)
-            <= target[column]
-        )
+    for ends, most in ((rows, sets.mass), (columns, target)):
+        for end in set(ends.tolist()):
+            assert sum(x for x, e in zip(checked.flow, ends, strict=True) if e == end) <= most[end]
     # In floating point the same proposal is certified to the same numbers, moved outward.
     floats = collapse(enumerate_drafts(problem.law, problem.draft))
     rounded = certify(floats, problem.target, rows, columns, flow.astype(float), cut)

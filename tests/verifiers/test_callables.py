@@ -154,11 +154,6 @@ def naive(p: Any, q: Any, drafts: Any, u: Any) -> Any:
     return y, y in drafts
 
 
-def by_set(p: Any, q: Any, drafts: Any, u: Any) -> Any:
-    some = sorted(set(drafts.tolist()))
-    return some[_of(q[some] / q[some].sum(), u[0])]
-
-
 def by_torch(p: Any, q: Any, drafts: Any, u: Any) -> Any:
     import torch
 
@@ -197,7 +192,7 @@ class TestDrawnDrafts:
     @pytest.mark.parametrize(
         ("code", "law"),
         [
-            *((code, otm.IID(2)) for code in (recursive, by_numbers, naive, by_set, by_torch)),
+            *((code, otm.IID(2)) for code in (recursive, by_numbers, naive, by_torch)),
             *((by_ratio, make(3)) for make in (otm.WithoutReplacement, otm.Greedy, otm.TopK)),
             (by_ratio, otm.Product(2)),
         ],

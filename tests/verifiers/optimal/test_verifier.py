@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -30,30 +31,33 @@ COUNTS = st.sampled_from([1, 2, 3, 4, 7, 64, 65, 1000, 10**6])
 # --------------------------------------------------------------------------------
 
 
+def clipped(
+    p: exact.Masses, q: exact.Masses, tokens: list[int], held: Fraction, bound: Any
+) -> dict[int, Fraction]:
+    """Masses bound(q, c p) of these tokens that add up to `held`: a sum that is piecewise linear in
+    c is solved on the piece where its solution lies, the first tokens at c p.
+    """
+    for moved in range(1, len(tokens) + 1):
+        kept = sum((q[y] for y in tokens[moved:]), Fraction(0))
+        c = (held - kept) / sum(p[y] for y in tokens[:moved])
+        trial = {y: bound(q[y], c * p[y]) for y in tokens}
+        if sum(trial.values()) == held:
+            return trial
+    return {}
+
+
 def rational_selection(p: exact.Masses, q: exact.Masses, k: int) -> tuple[exact.Masses, Fraction]:
     """s = p·clip(r, c, d) from the definitions, by trying every prefix, and α*."""
     live = sorted((y for y in range(len(p)) if p[y]), key=lambda y: q[y] / p[y])
-    P = [sum((p[y] for y in live[:j]), Fraction(0)) for j in range(len(live) + 1)]
-    Q = [sum((q[y] for y in live[:j]), Fraction(0)) for j in range(len(live) + 1)]
+    P, Q = (
+        [sum((x[y] for y in live[:j]), Fraction(0)) for j in range(len(live) + 1)] for x in (p, q)
+    )
     cut = min(range(len(live) + 1), key=lambda j: Q[j] - P[j] ** k)
-    inside, outside, held = live[:cut], live[cut:], P[cut] ** k
-    # A sum that is piecewise linear in c is solved on the piece where its solution lies.
-    s = [Fraction(0)] * len(p)
-    for lifted in range(1, len(inside) + 1):
-        c = (held - sum((q[y] for y in inside[lifted:]), Fraction(0))) / P[lifted]
-        trial = {y: max(q[y], c * p[y]) for y in inside}
-        if sum(trial.values()) == held:
-            break
-    for y in inside:
-        s[y] = trial[y]
-    for kept in range(len(outside)):
-        d = (1 - held - (Q[cut + kept] - Q[cut])) / (1 - P[cut + kept])
-        trial = {y: min(q[y], d * p[y]) for y in outside}
-        if sum(trial.values()) == 1 - held:
-            break
-    for y in outside:
-        s[y] = trial[y]
-    return s, 1 + Q[cut] - held
+    held = P[cut] ** k
+    inside = clipped(p, q, live[:cut], held, max)
+    outside = clipped(p, q, live[cut:][::-1], 1 - held, min)
+    s = inside | outside
+    return [s.get(y, Fraction(0)) for y in range(len(p))], 1 + Q[cut] - held
 
 
 @settings(max_examples=150)
