@@ -4,9 +4,7 @@ each against enumeration, quadrature or many simulated keys.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import mpmath
@@ -84,17 +82,8 @@ def test_a_token_is_a_function_of_two_races_and_a_coin() -> None:
         assert found == ((drafted, True) if accepted else (replacement, False))
 
 
-def audited(draw: Callable[[np.ndarray, np.ndarray, Any], int]) -> Any:
-    """The audit of a step that drafts by itself; its draws are integrated, so the law is the mean
-    over keys.
-    """
-    return otm.audit.step(
-        lambda draft, target, rng: [draw(np.array(draft.next([])), np.array(target.next([])), rng)],
-        draft=ZerothOrder([0.5, 0.3, 0.2]),
-        target=ZerothOrder([0.2, 0.35, 0.45]),
-        length=1,
-        rng=0,
-    )
+def two_keys(p: np.ndarray, q: np.ndarray, rng: Any) -> int:
+    return DualKey().token(draft=p, target=q, rng=rng)[0]
 
 
 def replaced(p: np.ndarray, q: np.ndarray, clocks: Any) -> int:
@@ -116,14 +105,10 @@ def coin_of_the_draft(p: np.ndarray, q: np.ndarray, rng: Any) -> int:
     return x if np.exp(-clocks[0]) * p[x] < q[x] else replaced(p, q, rng.exponential(size=3))
 
 
-def test_the_audit_finds_two_keys_unbiased() -> None:
-    found = audited(lambda p, q, rng: DualKey().token(draft=p, target=q, rng=rng)[0])
-    assert (found.verdict, type(found)) == ("lossless", JointAudit)
-
-
 @pytest.mark.parametrize(
-    ("biased", "distance"),
+    ("draw", "distance"),
     [
+        (two_keys, 0.0),
         # Draft 0 wins at T ~ Exp(1) and leaves E_j = p_j T + E_j'. Its replacement is 1 if
         # (.3 T + E_1')/.05 < (.2 T + E_2')/.25, with 1/6 · 1/2.3, not 1/6; it is replaced with .3.
         (one_key, 13 / 460),
@@ -131,56 +116,47 @@ def test_the_audit_finds_two_keys_unbiased() -> None:
         (coin_of_the_draft, 0.12),
     ],
 )
-def test_the_audit_finds_shared_randomness(biased: Any, distance: float) -> None:
-    found = audited(biased)
-    assert (found.verdict, type(found)) == ("not lossless", JointAudit)
+def test_the_audit_finds_shared_randomness(draw: Any, distance: float) -> None:
+    """Of a step that drafts by itself; its draws are integrated: the law is the mean over keys."""
+    found: Any = otm.audit.step(
+        lambda draft, target, rng: [draw(np.array(draft.next([])), np.array(target.next([])), rng)],
+        draft=ZerothOrder([0.5, 0.3, 0.2]),
+        target=ZerothOrder([0.2, 0.35, 0.45]),
+        length=1,
+        rng=0,
+    )
+    assert (found.verdict == "lossless", type(found)) == (distance == 0.0, JointAudit)
     assert found.total_variation == pytest.approx(distance, abs=1e-12)
 
 
 # --- what a detector that knows both models can find
 
 
-def joint_law() -> dict[tuple[int, int, int], float]:
-    """Pr(X = x, Z = z, Y = y) of draft, replacement and output."""
-    rest = np.maximum(Q - P, 0.0)
-    found = {}
-    for x, z, y in itertools.product(range(4), repeat=3):
-        keep = min(1.0, Q[x] / P[x])
-        found[x, z, y] = P[x] * rest[z] / rest.sum() * (keep * (y == x) + (1 - keep) * (y == z))
-    return found
-
-
-def test_strength_is_the_information_of_the_joint_law() -> None:
-    joint = joint_law()
-    rest = np.maximum(Q - P, 0.0) / np.maximum(Q - P, 0.0).sum()
-    told = sum(
-        mass * math.log(mass / (P[x] * rest[z] * Q[y])) for (x, z, y), mass in joint.items() if mass
-    )
-    assert strength(DualKey(), **PAIR) == pytest.approx(told, rel=1e-13)
-    entropy = -(Q * np.log(Q)).sum()
-    assert strength(DualKey(keyed_coin=True), **PAIR) == pytest.approx(entropy, rel=1e-14)
-
-
 @pytest.mark.parametrize("keyed", [False, True])
 def test_evidence_has_the_likelihood_ratios_of_the_joint_law(keyed: bool) -> None:
-    """The power of every level is that of the whole joint law, and the divergence the strength."""
-    null, marked = evidence_laws(DualKey(keyed), **PAIR)
-    assert null.sum() == pytest.approx(1.0) and marked.sum() == pytest.approx(1.0)
-    live = marked > 0
-    told = (marked[live] * np.log(marked[live] / null[live])).sum()
-    assert told == pytest.approx(strength(DualKey(keyed), **PAIR), rel=1e-12)
-    if keyed:  # the key decides for a token, which the text has or not
-        pairs = {
-            (x, y): (Q[x] * Q[y], Q[x] * (x == y)) for x, y in itertools.product(range(4), repeat=2)
-        }
-        whole = np.array(list(pairs.values())).T
-    else:
-        joint = joint_law()
-        rest = np.maximum(Q - P, 0.0) / np.maximum(Q - P, 0.0).sum()
-        whole = np.array([(P[x] * rest[z] * Q[y], mass) for (x, z, y), mass in joint.items()]).T
+    """The strength is the divergence, and the power of every level is that of the whole joint law:
+    of draft, replacement and output, or, where the key decides for a token, of that and whether the
+    text has it.
+    """
+    rest = np.maximum(Q - P, 0.0) / np.maximum(Q - P, 0.0).sum()
+    keep = np.minimum(1.0, Q / P)
+    whole = np.array(
+        [(Q[x] * Q[y], Q[x] * (x == y)) for x, y in np.ndindex(4, 4)]
+        if keyed
+        else [
+            np.array([Q[y], keep[x] * (y == x) + (1 - keep[x]) * (y == z)]) * P[x] * rest[z]
+            for x, z, y in np.ndindex(4, 4, 4)
+        ]
+    ).T
+    found = np.array(evidence_laws(DualKey(keyed), **PAIR))
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    for laws in (found, whole):
+        null, marked = laws[:, laws[1] > 0]
+        told = float((marked * np.log(marked / null)).sum())
+        assert strength(DualKey(keyed), **PAIR) == pytest.approx(told, rel=1e-12)
     for factor in (0.0, 0.5, 1.5, 2.0, 3.0, 5.0):
-        wanted = np.maximum(whole[1] - factor * whole[0], 0.0).sum()
-        assert np.maximum(marked - factor * null, 0.0).sum() == pytest.approx(wanted, abs=1e-14)
+        power, wanted = (np.maximum(one - factor * null, 0.0).sum() for null, one in (found, whole))
+        assert power == pytest.approx(wanted, abs=1e-14)
 
 
 def test_contexts_in_a_batch_are_contexts_by_themselves() -> None:
@@ -297,20 +273,17 @@ def test_the_power_is_that_of_many_texts(scheme: DualKey) -> None:
     """Texts of ten tokens, 20,000 of them, marked and not; five standard errors."""
     tokens, level = 10, 0.05
     texts = score(scheme).reshape(-1, tokens).sum(axis=1)
-    rng = np.random.default_rng(3)
-    clear = rng.exponential(size=(2, *texts.shape, tokens))
-    weights = (1 - scheme.weight, scheme.weight) if not scheme.keyed_coin else (1.0, 0.0)
+    clear = np.random.default_rng(3).exponential(size=(2, *texts.shape, tokens))
+    weights = (1.0, 0.0) if scheme.keyed_coin else (1 - scheme.weight, scheme.weight)
     others = np.tensordot(weights, clear, axes=1).sum(axis=1)
     threshold = np.quantile(others, 1 - level)
+    power, error = (texts > threshold).mean(), 5 * 0.5 / math.sqrt(len(texts))
     parts = _Parts.of(scheme, P, Q)
-    error = 5 * 0.5 / math.sqrt(len(texts))
     limit = 1 / max(parts.weights)
     found = _tail(parts.growth, tokens, threshold, limit=limit, near=0.5)
-    assert found == pytest.approx((texts > threshold).mean(), abs=error)
+    assert found == pytest.approx(power, abs=error)
     # a threshold that is off by 5 standard errors of its level moves the power by more than these
-    assert parts.power(tokens, level, 0.5) == pytest.approx(
-        (texts > threshold).mean(), abs=4 * error
-    )
+    assert parts.power(tokens, level, 0.5) == pytest.approx(power, abs=4 * error)
 
 
 def test_the_power_at_a_tiny_level_is_that_of_many_texts() -> None:
@@ -324,19 +297,20 @@ def test_the_power_at_a_tiny_level_is_that_of_many_texts() -> None:
     assert found == pytest.approx(texts.mean(), abs=5 * 0.5 / math.sqrt(runs))
 
 
-def test_tokens_to_flag_is_the_first_number_that_suffices() -> None:
-    for scheme in (DualKey(), DualKey(keyed_coin=True)):
-        found = tokens_to_flag(scheme, **PAIR, power=0.9, level=1e-3)
-        parts = _Parts.of(scheme, P, Q)
-        assert parts.power(int(found), 1e-3, 0.9) >= 0.9 > parts.power(int(found) - 1, 1e-3, 0.9)
-        few, _ = otm.lossy.tokens_to_detect(
-            **dict(zip(("target", "output"), evidence_laws(scheme, **PAIR), strict=True)),
-            power=0.9,
-            level=1e-3,
-        )
-        assert few < found
-    assert tokens_to_flag(DualKey(), draft=[1.0, 0.0], target=[1.0, 0.0]) == math.inf
-    assert tokens_to_flag(DualKey(), draft=np.full(100, 0.01), target=np.full(100, 0.01)) == 8
+@pytest.mark.parametrize("scheme", [DualKey(), DualKey(keyed_coin=True)])
+def test_tokens_to_flag_is_the_first_number_that_suffices(scheme: DualKey) -> None:
+    found = tokens_to_flag(scheme, **PAIR, power=0.9, level=1e-3)
+    parts = _Parts.of(scheme, P, Q)
+    assert parts.power(int(found), 1e-3, 0.9) >= 0.9 > parts.power(int(found) - 1, 1e-3, 0.9)
+    target, output = evidence_laws(scheme, **PAIR)
+    few, _ = otm.lossy.tokens_to_detect(target=target, output=output, power=0.9, level=1e-3)
+    assert few < found
+
+
+def test_tokens_to_flag_at_the_ends() -> None:
+    sure, flat = [1.0, 0.0], np.full(100, 0.01)
+    assert tokens_to_flag(DualKey(), draft=sure, target=sure) == math.inf
+    assert tokens_to_flag(DualKey(), draft=flat, target=flat) == 8
 
 
 def test_a_detector_weighs_its_keys_by_what_they_tell() -> None:
@@ -366,19 +340,24 @@ def test_the_gamma_law_that_has_two_moments_right_is_too_short_in_its_tail() -> 
 # --- input
 
 
-def test_bad_input() -> None:
-    for wrong in ("yes", 1):
-        with pytest.raises(
-            otm.errors.InvalidParameter, match="keyed_coin must be of the class bool"
-        ):
-            DualKey(wrong)  # type: ignore[arg-type]
-    with pytest.raises(otm.errors.InvalidParameter, match=r"weight must lie in \[0, 1\]"):
-        DualKey(weight=1.5)
-    with pytest.raises(otm.errors.ShapeMismatch, match="share one vocabulary"):
-        strength(DualKey(), draft=P, target=Q[:3] / Q[:3].sum())
-    with pytest.raises(otm.errors.ShapeMismatch, match=r"one pair of laws \(V,\)"):
-        DualKey().token(draft=[P], target=[Q], rng=0)
-    wide = {"draft": otm.examples.zipf(10_000), "target": otm.examples.zipf(10_000)[::-1]}
-    with pytest.raises(otm.errors.TooLarge, match="5000 tokens may be rejected"):
-        evidence_laws(DualKey(), **wide)
-    assert evidence_laws(DualKey(keyed_coin=True), **wide)[0].shape == (10_001,)
+WIDE = {"draft": otm.examples.zipf(10_000), "target": otm.examples.zipf(10_000)[::-1]}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: DualKey("yes"), "keyed_coin must be of the class bool"),
+        (lambda: DualKey(1), "keyed_coin must be of the class bool"),
+        (lambda: DualKey(weight=1.5), r"weight must lie in \[0, 1\]"),
+        (lambda: strength(DualKey(), draft=P, target=[0.5, 0.5]), "share one vocabulary"),
+        (lambda: DualKey().token(draft=[P], target=[Q], rng=0), r"one pair of laws \(V,\)"),
+        (lambda: evidence_laws(DualKey(), **WIDE), "5000 tokens may be rejected"),
+    ],
+)
+def test_bad_input(call: Any, said: str) -> None:
+    with pytest.raises(otm.errors.OtmError, match=said):
+        call()
+
+
+def test_one_key_has_a_wide_vocabulary() -> None:
+    assert evidence_laws(DualKey(keyed_coin=True), **WIDE)[0].shape == (10_001,)
