@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
 
 import otm
@@ -24,29 +24,21 @@ def program(p: np.ndarray, q: np.ndarray) -> float:
     """The best acceptance over drafts g with p's ranking, all of g and of what is accepted as
     variables.
     """
-    n = len(p)
-    rows = [np.r_[-np.eye(n)[i], np.eye(n)[i]] for i in range(n)]  # accepted(i) ≤ g(i)
-    rows += [
-        np.r_[np.eye(n)[j] - np.eye(n)[i], np.zeros(n)]
-        for i in range(n)
-        for j in range(n)
-        if p[i] > p[j]
-    ]
-    bounds = [(0.0, 1.0 if mass > 0 else 0.0) for mass in p] + [(0.0, mass) for mass in q]
-    objective, whole = np.r_[np.zeros(n), -np.ones(n)], [np.r_[np.ones(n), np.zeros(n)]]
-    return -float(
-        linprog(
-            objective,
-            A_ub=np.array(rows),
-            b_ub=np.zeros(len(rows)),
-            A_eq=whole,
-            b_eq=[1.0],
-            bounds=bounds,
-        ).fun
+    n, unit = len(p), np.eye(len(p))
+    rows = [np.r_[-unit[i], unit[i]] for i in range(n)]  # accepted(i) ≤ g(i)
+    rows += [np.r_[unit[j] - unit[i], np.zeros(n)] for i, j in np.argwhere(p[:, None] > p)]
+    solution = linprog(
+        np.r_[np.zeros(n), -np.ones(n)],
+        A_ub=np.array(rows),
+        b_ub=np.zeros(len(rows)),
+        A_eq=[np.r_[np.ones(n), np.zeros(n)]],
+        b_eq=[1.0],
+        bounds=[(0.0, float(mass > 0)) for mass in p] + [(0.0, mass) for mass in q],
     )
+    return -float(solution.fun)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_the_best_of_a_ranking_is_a_linear_program(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 9))
@@ -66,6 +58,7 @@ def test_a_draft_that_ranks_as_the_target_can_be_perfect() -> None:
     assert losses.best_ranked_acceptance(draft=q[::-1].copy(), target=q) < 0.9
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.booleans())
 def test_the_parts_make_one_and_none_is_negative(seed: int, k: int, blind: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -91,34 +84,34 @@ def test_the_parts_make_one_and_none_is_negative(seed: int, k: int, blind: bool)
     )
 
 
-def test_each_part_has_its_cause() -> None:
-    q = np.array([0.4, 0.3, 0.2, 0.1])
+Q = np.array([0.4, 0.3, 0.2, 0.1])
+COLD = round(float(np.minimum(otm.from_logits(np.log(Q), temperature=0.5), Q).sum()), 9)
 
-    def lost(masses: np.ndarray, **sides: Any) -> dict[str, float]:
-        parts = losses.acceptance_losses(np.log(masses), np.log(q), **sides).mean()
-        return {name: round(value, 9) for name, value in parts.items() if value > 1e-9}
 
-    with np.errstate(divide="ignore"):
-        assert lost(q) == {"acceptance": 1.0}
-        assert lost(np.array([0.4, 0.3, 0.2, 0.0]) / 0.9) == {"acceptance": 0.9, "vocabulary": 0.1}
-        assert lost(q, draft=otm.Processing(top_k=2)) == {"acceptance": 0.7, "truncation": 0.3}
-        assert lost(q, draft=otm.Processing(temperature=0.0)) == {
-            "acceptance": 0.4,
-            "truncation": 0.6,
-        }
-        cold = otm.from_logits(np.log(q), temperature=0.5)
-        assert lost(q, draft=otm.Processing(temperature=0.5)) == {
-            "acceptance": round(float(np.minimum(cold, q).sum()), 9),
-            "temperature": round(1 - float(np.minimum(cold, q).sum()), 9),
-        }
+@pytest.mark.parametrize(
+    ("draft", "sides", "wanted"),
+    [
+        (Q, {}, {"acceptance": 1.0}),
+        ([4 / 9, 3 / 9, 2 / 9, 0.0], {}, {"acceptance": 0.9, "vocabulary": 0.1}),
+        (Q, {"draft": otm.Processing(top_k=2)}, {"acceptance": 0.7, "truncation": 0.3}),
+        (Q, {"draft": otm.Processing(temperature=0.0)}, {"acceptance": 0.4, "truncation": 0.6}),
+        (
+            Q,
+            {"draft": otm.Processing(temperature=0.5)},
+            {"acceptance": COLD, "temperature": round(1 - COLD, 9)},
+        ),
         # The target keeps .4 + .3; a draft that keeps all loses what it puts elsewhere: .3 of it.
-        assert lost(q, target=otm.Processing(top_k=2)) == {"acceptance": 0.7, "excluded": 0.3}
-    # The best g with g(1) ≥ g(0) gives both .35: .05 of .4 is lost to the ranking. Temperature 1 is
-    # not the best for the rest.
-    swapped = lost(np.array([0.3, 0.4, 0.2, 0.1]))
-    assert swapped["ranking"] == 0.05
-    assert swapped["acceptance"] == 0.9
-    assert round(sum(swapped.values()), 6) == 1.0
+        (Q, {"target": otm.Processing(top_k=2)}, {"acceptance": 0.7, "excluded": 0.3}),
+        # The best g with g(1) ≥ g(0) gives both .35: .05 of .4 is lost to the ranking. Temperature
+        # 1 is not the best for the rest.
+        ([0.3, 0.4, 0.2, 0.1], {}, {"acceptance": 0.9, "ranking": 0.05, "shape": 0.05}),
+    ],
+)
+def test_each_part_has_its_cause(draft: Any, sides: Any, wanted: dict[str, float]) -> None:
+    with np.errstate(divide="ignore"):
+        parts = losses.acceptance_losses(np.log(draft), np.log(Q), **sides).mean()
+    found = {name: round(value, 9) for name, value in parts.items() if value > 1e-9}
+    assert found == wanted
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -169,27 +162,21 @@ def test_rounding_is_torchs_and_the_output_law_is_within_what_the_draft_moved(dt
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "said"),
+    ("call", "said"),
     [
         (
             lambda: losses.acceptance_losses([0.0, 1.0], [0.0, 1.0], verifier=otm.Lenience()),
-            otm.errors.Unsupported,
             "lossy verifier wins",
         ),
-        (
-            lambda: losses.acceptance_losses([0.0, 1.0], [0.0, 1.0, 2.0]),
-            otm.errors.ShapeMismatch,
-            "one shape",
-        ),
+        (lambda: losses.acceptance_losses([0.0, 1.0], [0.0, 1.0, 2.0]), "one shape"),
         (
             lambda: losses.best_ranked_acceptance(draft=[[0.5, 0.5]], target=[[0.5, 0.5]]),
-            otm.errors.ShapeMismatch,
             "single rows",
         ),
     ],
 )
-def test_what_is_refused(call: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_what_is_refused(call: Any, said: str) -> None:
+    with pytest.raises(otm.errors.OtmError, match=said):
         call()
 
 
@@ -226,13 +213,11 @@ def test_float32_is_taken_as_a_problem_takes_it() -> None:
     attained = float(rounding.acceptance - rounding.gain)
     assert attained == pytest.approx(otm.acceptance(otm.Maximal(), problem), abs=1e-15)
     best = otm.optimal_acceptance(problem.with_law(otm.TopK(2)))
-    top = losses.top_mass(draft, k=2)
-    assert top == pytest.approx(
-        float(draft[1:].sum(dtype=float) / draft.sum(dtype=float)), abs=1e-15
-    )
     assert losses.top_mass(target, k=2) == pytest.approx(best, abs=1e-15)
     logits = np.float32([1, 2, 3.3]), np.float32([2, 1, 0.5])
-    found = losses.acceptance_losses(*logits)
-    exact = losses.acceptance_losses(*(each.astype(float) for each in logits))
-    assert float(found.acceptance) == pytest.approx(float(exact.acceptance), abs=1e-7)
+    found, exact = (
+        float(losses.acceptance_losses(*(each.astype(kind) for each in logits)).acceptance)
+        for kind in (np.float32, np.float64)
+    )
+    assert found == pytest.approx(exact, abs=1e-7)
     assert losses.best_temperature(logits[0], [0.5, 0.25, 0.25])[1] <= 1.0

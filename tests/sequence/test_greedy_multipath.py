@@ -52,17 +52,17 @@ def test_expected_tokens_are_the_block_weights_of_the_selected_sequence() -> Non
     """1 + Σ_i E[w_i], w_i = min(1, w_{i−1} q/s), in fractions over all pairs of sequences of two
     tokens.
     """
-    # token 1 ranks higher
-    draft, target = [Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(3, 4)]
+    # token 0 ranks higher, against the order of their numbers
+    draft, target = [Fraction(1, 4), Fraction(3, 4)], [Fraction(3, 4), Fraction(1, 4)]
     chosen: Counter[tuple[int, int]] = Counter()
     for one, other in itertools.product(itertools.product((0, 1), repeat=2), repeat=2):
-        chosen[max(one, other)] += math.prod(draft[x] for x in (*one, *other))  # type: ignore[assignment]
+        chosen[min(one, other)] += math.prod(draft[x] for x in (*one, *other))  # type: ignore[assignment]
     first = [chosen[x, 0] + chosen[x, 1] for x in (0, 1)]
     total = Fraction(1)
     for (x, y), mass in chosen.items():
         weight = min(Fraction(1), target[x] / first[x])
         total += mass * (weight + min(Fraction(1), weight * target[y] * first[x] / mass))
-    models = asked((ZerothOrder([0.75, 0.25]), ZerothOrder([0.25, 0.75])))
+    models = asked((ZerothOrder([0.25, 0.75]), ZerothOrder([0.75, 0.25])))
     found = step_law(GreedyMultipath(2, 2), **models).block_efficiency
     # the best that any lossless verification of these drafts decodes
     assert total == Fraction(555, 256) and found == pytest.approx(float(total), abs=1e-15)
