@@ -150,11 +150,19 @@ def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
         assert 1 + priced_bound(tree, k, prices) >= best.lower
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_largest_excess_is_that_of_all_antichains(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    tree, k = PathTree.of(*smooth_models(3, 2, seed), (), 2), 2 + seed % 3
-    proposed = rng.exponential(size=len(tree.paths)) * (100 if seed % 2 else 1)
+@pytest.mark.parametrize(
+    ("pair", "length", "k", "scale"),
+    [
+        *((smooth_models(3, 2, seed), 2, 2 + seed % 3, 1.0) for seed in range(9)),
+        # all that the target can take, with a token of q = p/30: 1 above φ(0.8)
+        ((ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.99, 0.01, 0.0])), 1, 10, 1e9),
+    ],
+)
+def test_the_largest_excess_is_that_of_all_antichains(
+    pair: Any, length: int, k: int, scale: float
+) -> None:
+    tree = PathTree.of(*pair, (), length)
+    proposed = scale * np.random.default_rng(k).exponential(size=len(tree.paths))
     ceiling = np.minimum(proposed, k * (1 - 1e-8) * tree.draft)
     # the largest f below the ceiling with f(uy) ≤ q(y | u) f(u)
     accepted = np.append(ceiling, 1.0)
