@@ -8,11 +8,13 @@ What k drafts of it can do depends on one number, the distance of the means.
 from otm.continuous.densities import Density, Enclosure, GaussianMixture, enclosure
 from otm.continuous.gaussian_block import GaussianBlock, GaussianBlockSamples
 from otm.continuous.gaussian_curve import GaussianCurve
-from otm.continuous.gaussian_kseq import GaussianKSeq
 from otm.continuous.gaussian_optimal import GaussianOptimal
-from otm.continuous.gaussian_reflection import GaussianReflection
-from otm.continuous.gaussian_rejection import GaussianRejection
-from otm.continuous.gaussian_rule import GaussianSamples
+from otm.continuous.gaussian_rule import (
+    GaussianKSeq,
+    GaussianReflection,
+    GaussianRejection,
+    GaussianSamples,
+)
 from otm.continuous.values import acceptance, optimal_acceptance
 
 __all__ = [
