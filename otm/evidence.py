@@ -205,14 +205,11 @@ def variation_at_least(
     against the likeliest law within t of q is still 1/uncertainty (Ville); `hits` of the samples
     were among their drafts, of which at most `optimum` + t are.
     """
-    samples, seen = int(counts.sum()), counts > 0
-    everywhere = (
-        scipy.special.gammaln(0.5 + counts[seen]) - scipy.special.gammaln(0.5)
-    ).sum() + _log_gamma_ratio(0.5 * len(mass), samples)
-    live = mass > 0
+    samples, live = int(counts.sum()), mass > 0
     on_target = -math.inf
     if not counts[~live].any():
         on_target = float(log_evidence(counts, mass) + (counts[live] * np.log(mass[live])).sum())
+    everywhere = float(_log_marginal(counts, np.full(len(mass), 0.5)))
     likelihood = log_mean(everywhere, on_target)
 
     def evidence(level: float) -> float:
@@ -225,9 +222,15 @@ def variation_at_least(
     return float(scipy.optimize.bisect(evidence, 0.0, 1.0, xtol=1e-6))
 
 
-def _log_gamma_ratio(total: float, samples: int) -> float:
-    """Return log Γ(a) − log Γ(a + n)."""
-    return float(scipy.special.gammaln(total) - scipy.special.gammaln(total + samples))
+def _log_marginal(counts: NDArray[np.int64], prior: NDArray[Any]) -> Any:
+    """Return the logarithm of ∫ Π π^N dDirichlet(π), for counts `(..., C)`.
+
+    Γ(a + N)/Γ(a) where N = 0 is exactly 1: parameters whose Γ overflows stay out of it.
+    """
+    log_gamma, some = scipy.special.gammaln, np.maximum(prior, _LEAST_PARAMETER)
+    gain = np.where(counts > 0, log_gamma(some + counts) - log_gamma(some), 0.0).sum(axis=-1)
+    total = prior.sum()
+    return gain + log_gamma(total) - log_gamma(total + counts.sum(axis=-1))
 
 
 def _largest_likelihood(counts: NDArray[np.int64], mass: NDArray[Any], level: float) -> float:
@@ -280,24 +283,10 @@ def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
     """
     live = mass > 0
     seen, q = counts[..., live], mass[live]
-    samples = seen.sum(axis=-1)
     likelihood = (seen * np.log(q)).sum(axis=-1)
     priors = [np.full(len(q), 0.5), *(kappa * q for kappa in _CONCENTRATIONS)]
-    marginals = []
-    for prior in priors:
-        # Γ(a + N)/Γ(a) where N = 0 is exactly 1: parameters whose Γ overflows stay out of it.
-        some = np.maximum(prior, _LEAST_PARAMETER)
-        gain = np.where(
-            seen > 0, scipy.special.gammaln(some + seen) - scipy.special.gammaln(some), 0.0
-        ).sum(axis=-1)
-        total = prior.sum()
-        marginals.append(
-            gain
-            + scipy.special.gammaln(total)
-            - scipy.special.gammaln(total + samples)
-            - likelihood
-        )
-    mixed = scipy.special.logsumexp(np.stack(marginals), axis=0) - math.log(len(marginals))
+    ratios = np.stack([_log_marginal(seen, prior) - likelihood for prior in priors])
+    mixed = scipy.special.logsumexp(ratios, axis=0) - math.log(len(ratios))
     return np.where(counts[..., ~live].any(axis=-1), math.inf, mixed)[()]
 
 

@@ -81,13 +81,14 @@ def test_the_plan_has_the_power_that_it_promises() -> None:
 
 
 def test_intervals_cover() -> None:
+    """Also where many cells make samples of the target itself look far from it."""
     rng = np.random.default_rng(4)
-    mass, law = np.array([0.5, 0.3, 0.2]), np.array([0.42, 0.36, 0.22])
+    mass, law = np.full(60, 1 / 60), np.repeat([1.04 / 60, 0.96 / 60], 30)
     runs = rng.multinomial(2_000, law, size=1_000)
     found = [variation_interval(counts, mass, uncertainty=0.05) for counts in runs]
-    outside = sum(not one.low <= 0.08 <= one.high for one in found)
+    outside = sum(not one.low <= 0.02 <= one.high for one in found)
     assert outside <= binom.isf(SUITE_FALSE_ALARM, 1_000, 0.05)
-    assert np.mean([one.high - one.low for one in found]) < 0.1
+    assert np.mean([one.high - one.low for one in found]) < 0.2
 
 
 @pytest.mark.parametrize(("hits", "optimum"), [(0, 1.0), (60, 0.5)])

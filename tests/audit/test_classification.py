@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus import BROKEN, CONTROLS, ToyModels, blocks, one_token, steps, trees
+from benchmarks.corpus import BROKEN, CONTROLS, ToyModels, blocks, gaps, one_token, steps, trees
 from otm import audit
 from otm.audit import (
     BatchCandidate,
@@ -68,10 +68,9 @@ def test_the_corpus_is_told_apart_and_how_many_uniforms_are_found_out_too() -> N
 
 
 def test_what_says_itself_what_it_is_stays_so() -> None:
-    for kind in (BatchCandidate, LogitCandidate, BlockBatchCandidate):
-        thing = kind(lambda *a: 0)
-        assert classify(thing) is thing
-    assert not LogitCandidate(lambda *a: 0).takes_blocks
+    thing = LogitCandidate(lambda *a: 0)
+    assert classify(thing) is thing
+    assert not thing.takes_blocks
 
 
 @pytest.mark.parametrize(
@@ -89,16 +88,10 @@ def test_what_fits_nothing_is_refused_with_every_attempt(verify: Any, said: str)
 
 
 def test_logits_of_a_block() -> None:
-    def block(draft: Any, target: Any, drafts: Any, uniforms: Any, temperature: float) -> list[int]:
-        row = target[0]
-        if temperature == 0.0:
-            return [int(np.argmax(row))]
-        return [one_token.draw(np.exp((row - row.max()) / temperature), uniforms[0])]
-
-    found = classify(block)
+    found = classify(gaps.on_laws(blocks.chain, lambda heat: heat).verify)
     assert isinstance(found, LogitCandidate)
     assert found.takes_blocks
-    result = audit.battery(block, seconds=120.0)
+    result = audit.battery(found, seconds=120.0)
     assert result.verdict == "lossless", str(result)
     assert any("temperature 0.6" in label for label in result.audits)
 

@@ -1,5 +1,6 @@
-"""Code that draws by itself: steps, and what they share with kernels of trees and generations in
-the battery. Passed when right, found when wrong, sampled with the reason where it has no branches.
+"""Code that draws by itself: steps, kernels of trees, and what they share with generations in the
+battery. Passed when right, found when wrong (in the tests of the corpus, with their distances in
+fractions), sampled with the reason where it has no branches.
 """
 
 from __future__ import annotations
@@ -141,6 +142,28 @@ def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
         assert found.errors.false_alarm <= 1e-9 / 3
 
 
+def path_down(candidate: Any, *parents: int, replacement: bool = True) -> Any:
+    rng, options = np.random.default_rng(0), {"replacement": replacement}
+    return audit.tree_kernel(
+        candidate, draft=DRAFT, target=TARGET, parents=parents, rng=rng, **options
+    )
+
+
+def test_a_tree_is_given_as_engines_have_it() -> None:
+    seen = []
+
+    def look(tree: Any, rng: Any) -> list[int]:
+        seen.append(tree)
+        return trees.recursive(tree, rng)
+
+    path_down(look, -1, 0, 0, 1)
+    tree = seen[-1]
+    links = (tree.first_child.tolist(), tree.next_sibling.tolist(), tree.children(0))
+    assert links == ([1, 3, -1, -1], [-1, 2, -1, -1], [1, 2])
+    assert tree.tokens[0] == 0  # a token, as kernels look one up
+    assert tree.target[3] == pytest.approx(TARGET.next(tree.tokens[[1, 3]].tolist()))
+
+
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
@@ -165,6 +188,14 @@ def test_what_fails_everywhere_says_so(ask: Callable[[], Any], said: str) -> Non
         (lambda: audit.battery(steps.step, only="sampled"), "its draws are branched on"),
         (lambda: audit.shrink(audit.TreeCandidate(trees.recursive)), "a kernel of trees"),
         (lambda: audit.TreeCandidate(steps.step, siblings="some"), "must be 'with'"),
+        (lambda: path_down(trees.recursive), "parents must be"),
+        (lambda: path_down(trees.recursive, 0), "parents must be"),
+        (lambda: path_down(trees.recursive, -1, 1), "parents must be"),
+        (lambda: path_down(trees.recursive, -1, -1), "parents must be"),
+        (  # of the arguments, not of the kernel, which is not called
+            lambda: path_down(lambda tree, rng: 1 // 0, -1, 0, 0, 0, 0, replacement=False),
+            "has 4 children, all different; after \\(\\) the draft has 3 tokens",
+        ),
     ],
 )
 def test_what_is_not_of_wholes_is_refused(ask: Callable[[], Any], said: str) -> None:

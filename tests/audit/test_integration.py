@@ -127,14 +127,13 @@ def test_drawing_and_verifying_together(verifier: otm.Verifier, law: otm.Law) ->
     """
     problem = instances.named_problem("reversed", law)
     result = audit.library_sampler(verifier, problem)
-    plan = otm.coupling(verifier, problem)
-    rows = {tuple(row): i for i, row in enumerate(plan.drafts.tolist())}
-    joint = plan.joint.toarray()
+    expected, found = (
+        dict(zip(map(tuple, plan.drafts.tolist()), plan.joint.toarray(), strict=True))
+        for plan in (otm.coupling(verifier, problem), result.coupling)
+    )
     assert result.error == 0.0
-    for drafts, row in zip(
-        result.coupling.drafts.tolist(), result.coupling.joint.toarray(), strict=True
-    ):
-        np.testing.assert_allclose(row, joint[rows[tuple(drafts)]], atol=1e-14)
+    for drafts, law in found.items():
+        np.testing.assert_allclose(law, expected[drafts], atol=1e-14)
 
 
 @pytest.mark.parametrize("verifier", [otm.Race(), otm.ListRace()], ids=repr)

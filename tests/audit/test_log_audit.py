@@ -1,4 +1,4 @@
-"""Logs: the level over many contexts, and what is found."""
+"""Logs: the level over many contexts, what is found, and a reader that trusts nothing."""
 
 from __future__ import annotations
 
@@ -16,35 +16,7 @@ from scipy.stats import binom
 import otm
 from otm import audit
 from otm.audit import log_audit
-from otm.audit.token_log import LogRecord, parse_record
-
-
-@pytest.mark.parametrize(
-    ("verifier", "verdict"),
-    [(otm.Maximal(), "no difference found"), (otm.Lenience(0.5), "not lossless")],
-)
-def test_a_server_that_drafts_is_told_by_its_log(
-    verifier: otm.Verifier, verdict: str, tmp_path: Path
-) -> None:
-    """Every context is new."""
-    rng, lines = np.random.default_rng(0), []
-    for p, r in rng.dirichlet(np.full(12, 0.4), (500, 2)):
-        problem = otm.Problem(draft=p, target=0.5 * p + 0.5 * r, law=otm.IID(1))
-        samples = otm.sample(verifier, problem, size=1, rng=rng)
-        line = {
-            "drafts": samples.drafts[0].tolist(),
-            "draft": p.tolist(),
-            "target": problem.target.tolist(),
-            "output": int(samples.output[0]),
-        }
-        lines.append(json.dumps(line))
-    file = tmp_path / "log.jsonl"
-    file.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
-    result = audit.server_log(file, law=otm.IID(1), errors=audit.Errors(detect=0.3))
-    assert (result.verdict, result.records, result.name) == (verdict, 500, "log.jsonl")
-    allowed = result.membership.low <= result.optimum <= result.membership.high
-    assert allowed == (verdict == "no difference found")
-    assert str(result).startswith(f"## `log.jsonl`: {verdict}")
+from otm.audit.token_log import InvalidRecord, LogRecord, parse_record, read_log
 
 
 def seen(output: int, target: Any, draft: Any = None, drafts: Any = ()) -> LogRecord:
@@ -57,6 +29,24 @@ def seen(output: int, target: Any, draft: Any = None, drafts: Any = ()) -> LogRe
         np.arange(len(target)),
         output,
     )
+
+
+@pytest.mark.parametrize(
+    ("verifier", "verdict"),
+    [(otm.Maximal(), "no difference found"), (otm.Lenience(0.5), "not lossless")],
+)
+def test_a_server_that_drafts_is_told_by_its_log(verifier: otm.Verifier, verdict: str) -> None:
+    """Every context is new."""
+    rng, log = np.random.default_rng(0), []
+    for p, r in rng.dirichlet(np.full(12, 0.4), (500, 2)):
+        problem = otm.Problem(draft=p, target=0.5 * p + 0.5 * r, law=otm.IID(1))
+        drawn = otm.sample(verifier, problem, size=1, rng=rng)
+        log.append(seen(int(drawn.output[0]), problem.target, p, drawn.drafts[0]))
+    result = audit.server_log(log, law=otm.IID(1), errors=audit.Errors(detect=0.3))
+    assert (result.verdict, result.records) == (verdict, 500)
+    allowed = result.membership.low <= result.optimum <= result.membership.high
+    assert allowed == (verdict == "no difference found")
+    assert str(result).startswith(f"## `log`: {verdict}")
 
 
 def test_found_without_the_draft_law_too() -> None:
@@ -143,13 +133,13 @@ class TestPower:
 
     def test_the_fixed_bets_alone_reach_the_alarm(self) -> None:
         """At the number promised, with the outputs short of their mean by what has probability β:
-        all surplus in one cell.
+        the surplus spread over half of the cells, so that few other sets have as much.
         """
         needed, missed = audit.records_needed(), 1e-3
         surplus = 0.02 * needed - math.sqrt(0.5 * needed * math.log(1 / missed))
         cells = np.zeros(max(log_audit._SIZES))
         sorting = log_audit._Sorting(cells.copy(), cells.copy())
-        sorting.seen[0], sorting.expected[1] = surplus, surplus
+        sorting.seen[::2], sorting.expected[1::2] = surplus / 6, surplus / 5
         assert sorting.log_fixed(needed) - math.log(log_audit._MOST_PARTS) >= math.log(1e9)
 
 
@@ -171,23 +161,108 @@ class TestUnlistedTokens:
 
     @pytest.mark.parametrize("law", [otm.TopK(1), otm.TopK(2), otm.Greedy(2)])
     def test_a_heavy_tail_is_not_the_likeliest_token(self, law: otm.Law) -> None:
-        # p = (.2, .15, 13 tokens of .05): token 0 is always drafted, and q = (1, 0, …) always
+        # p = (.35, .25, 8 tokens of .05): token 0 is always drafted, and q = (1, 0, …) always
         # accepts it.
-        part = {"tokens": [0, 1], "tail": 0.65, "probabilities": [0.2, 0.15]}
+        part = {"tokens": [0, 1], "tail": 0.4, "probabilities": [0.35, 0.25]}
         target = {"tokens": [0, 1], "tail": 0.0, "probabilities": [1.0, 0.0]}
         line = json.dumps({"drafts": [0, 7][: law.k], "draft": part, "target": target, "output": 0})
         result = audit.server_log((parse_record(line, i) for i in range(1, 301)), law=law)
         assert (result.verdict, result.alarm_at, result.contexts) == ("no verdict", None, 1)
 
-    def test_more_drafts_than_listed_tokens(self) -> None:
+    def test_more_or_fewer_drafts_than_there_could_be(self) -> None:
         part = {"tokens": [0], "probabilities": [0.2], "tail": 0.8}
-        line = json.dumps({"drafts": [0, 7, 3], "draft": part, "target": part, "output": 7})
-        assert (
-            audit.server_log([parse_record(line, 1)], law=otm.WithoutReplacement(3)).optimum == 1.0
-        )
+        for drafts, optimum in (([0, 7, 3], 1.0), ([0, 7], None)):  # the latter are too few
+            line = json.dumps({"drafts": drafts, "draft": part, "target": part, "output": 7})
+            found = audit.server_log([parse_record(line, 1)], law=otm.WithoutReplacement(3))
+            assert found.optimum == optimum
 
     def test_different_drafters_have_no_place_in_a_record(self) -> None:
         with pytest.raises(otm.errors.InvalidParameter, match="one draft distribution"):
             audit.server_log(
                 [parse_record('{"output": 0, "target": [0.5, 0.5]}', 1)], law=otm.Product(2)
             )
+
+
+def test_laws_in_part_are_brought_together() -> None:
+    line = {
+        "target": {"tokens": [3, 8, 1], "probabilities": [0.6, 0.3, 0.05], "tail": 0.05},
+        "draft": {"tokens": [8, 3, 7], "probabilities": [0.5, 0.25, 0.125], "tail": 0.125},
+        "output": 7,
+        "drafts": [7],
+    }
+    record = parse_record(json.dumps(line), 1)
+    assert (record.tokens.tolist(), record.cell) == ([3, 8], 2)
+    laws = np.stack([record.target, record.draft])
+    np.testing.assert_allclose(laws, [[0.6, 0.3, 0.1], [0.25, 0.5, 0.25]])
+    # A complete law knows the other's tokens: their probability is 0, not unknown.
+    full = parse_record(json.dumps({**line, "draft": [0.0, 0.5, 0.0, 0.25, 0, 0, 0, 0, 0.25]}), 1)
+    assert full.tokens.tolist() == [3, 8, 1]
+    np.testing.assert_allclose(full.draft, [0.25, 0.25, 0.5, 0.0], atol=1e-15)
+
+
+GOOD = {"output": 0, "target": [0.5, 0.5]}
+BAD = [
+    "",
+    "{",
+    "[]",
+    "7",
+    '{"output": 0}',
+    '{"target": [1.0]}',
+    '{"output": 0, "target": [NaN, 1.0]}',
+    '{"output": 0, "target": [Infinity, 1.0]}',
+    '{"output": 0, "target": [1e999, 1.0]}',
+    '{"output": 0, "target": [0.5, 0.4]}',
+    '{"output": 0, "target": [1.5, -0.5]}',
+    '{"output": 0, "target": []}',
+    '{"output": 0, "target": "/etc/passwd"}',
+    '{"output": 0, "target": [[1.0]]}',
+    '{"output": 0, "target": [true, 0.0]}',
+    '{"output": 0.5, "target": [1.0]}',
+    '{"output": -1, "target": [1.0]}',
+    '{"output": true, "target": [0.5, 0.5]}',
+    '{"output": 99999999999, "target": [1.0]}',
+    '{"output": 0, "target": [1.0], "drafts": [-1]}',
+    '{"output": 0, "target": [1.0], "drafts": 3}',
+    '{"output": 0, "target": [1.0], "file": "x"}',
+    '{"output": 0, "target": {"tokens": [1, 1], "probabilities": [0.5, 0.5]}}',
+    '{"output": 0, "target": {"tokens": [1], "probabilities": [0.5, 0.5]}}',
+    '{"output": 0, "target": {"probabilities": [1.0]}}',
+    '{"output": 0, "target": ' + "[" * 5_000 + "]" * 5_000 + "}",
+    '{"output": 0, "target": [' + "1" * 5_000 + "]}",
+    "\xff\xfe",
+    '{"output": 0, "target": {"tokens": null, "probabilities": [1.0], "tail": 0.0}}',
+    '{"output": 0, "target": {"tokens": [1, 1], "probabilities": [0.5, 0.5], "tail": 0.0}}',
+    # a tail left out, and a key twice
+    '{"output": 5, "target": {"tokens": [0, 1], "probabilities": [0.6, 0.39998]}}',
+    '{"output": 0, "output": 1, "target": [0.5, 0.5]}',
+    # outside a law that names every token
+    '{"output": 2, "target": [0.5, 0.5]}',
+    '{"output": 0, "drafts": [2], "target": {"tokens": [0], "probabilities": [0.5], "tail": 0.5}, '
+    '"draft": [0.5, 0.5]}',
+]
+
+
+@pytest.mark.parametrize("line", BAD, ids=range(len(BAD)))
+def test_what_is_no_record_is_refused_with_its_number(line: str) -> None:
+    with pytest.raises(InvalidRecord, match="Line 41 is no record"):
+        parse_record(line, 41)
+
+
+def test_the_reader_streams_and_bounds_what_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "log.jsonl"
+    monkeypatch.setattr("otm.audit.token_log.LONGEST_LINE", 200)
+    file.write_text(json.dumps(GOOD) + "\n" + "x" * 500, encoding="utf-8")
+    stream = read_log(file)
+    assert next(stream).output == 0  # the first record is there before the second is read
+    with pytest.raises(InvalidRecord, match="Line 2: lines must be at most 200 bytes"):
+        next(stream)
+
+
+def test_the_error_names_the_file_and_what_is_empty_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "outputs.jsonl"
+    path.write_text('{"output": 0, "target": [1.0]}\n{}\n')
+    with pytest.raises(InvalidRecord, match=r"outputs\.jsonl: Line 2 is no record"):
+        list(read_log(path))
+    assert list(read_log("/proc/self/status")) == []  # a regular file by its mode, of size 0

@@ -44,7 +44,9 @@ def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
 
 
 def test_two_calls_of_one_row_show_what_is_kept_between_them() -> None:
-    """Every second call repeats the first one's token: each call is right by itself."""
+    """Every second call repeats the first one's token: each call is right by itself, and one row
+    a call is what is drawn for pairs of calls.
+    """
     problem, rng = otm.Problem(**PAIR, law=otm.IID(1)), np.random.default_rng(7)
     kept: dict[int, Any] = {}
 
@@ -54,10 +56,9 @@ def test_two_calls_of_one_row_show_what_is_kept_between_them() -> None:
         return kept.setdefault(len(drafts), fresh) if before is None else before
 
     errors = audit.Errors(detect=0.2)
-    alone = audit.sampled(audit.BatchCandidate(stale), problem, rng=rng, errors=errors)
     called, _ = audit.BatchCandidate(stale).in_batches(1, rng)
     found = audit_of_draws(jointly(called.drawing(problem, rng), 1), name="", errors=errors)
-    assert (alone.verdict, found.verdict) == ("no difference found", "not lossless")
+    assert found.verdict == "not lossless"
     assert "two calls of 1 row, jointly" in str(found.coverage)
     assert "state kept over more than two calls" in str(found.coverage)
 
