@@ -404,11 +404,6 @@ class ExpectedStep:
         """Expected number of decoded tokens per target call."""
         return self.law.block_efficiency
 
-    @property
-    def accepted_law(self) -> NDArray[np.float64]:
-        """Probability of each number of accepted drafts."""
-        return self.law.accepted_law
-
 
 def expected_step(
     decoder: Decoder, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]

@@ -59,12 +59,3 @@ def test_weights_at_zero() -> None:
     assert next_weight(0.0, p, q, 1) == 0.0
     # no overflow to infinity on the way
     assert next_weight(1.0, np.array([1e-310, 1.0]), np.array([1.0, 0.0]), 0) == 1.0
-
-
-def test_steps_say_where_they_stopped() -> None:
-    draft, target = random_models(2, 2, np.random.default_rng(3))
-    for tree, _ in outcomes(lambda r: BlockVerification(2).draft(draft, (), r)):
-        for one, _ in outcomes(lambda r, t=tree: BlockVerification(2).verify(t, target.next, r)):
-            assert one.stopped == ("end_of_draft" if one.accepted == 2 else "rejected")
-            assert one.survivors == tuple((v,) for v in range(1, one.accepted + 1))
-            assert one.tokens[: one.accepted] == tuple(tree.tokens[1 : one.accepted + 1])

@@ -1,12 +1,11 @@
-"""The exact laws of a step: enumeration against fractions written out by hand and against the
-sampler, deferred decisions against enumeration, and decoders that coincide.
+"""The exact laws of a step: the sampler and deferred decisions against enumeration; decoders that
+coincide.
 """
 
 from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from otm.sequence import (
     Ersd,
     GreedyMultipath,
     Gsd,
-    MarkovModel,
     Memoised,
     PrefixTree,
     Randomness,
@@ -158,36 +156,7 @@ def test_one_level_is_a_verifier(make: Any, verifier: otm.Verifier, law: otm.Law
         assert found == pytest.approx(1 + otm.acceptance(verifier, problem), abs=TOLERANCE)
 
 
-# --- enumeration against fractions
-
-P = [[Fraction(1, 2), Fraction(1, 2)], [Fraction(3, 4), Fraction(1, 4)]]
-Q = [[Fraction(1, 4), Fraction(3, 4)], [Fraction(1, 3), Fraction(2, 3)]]
-
-
-def token_level(last: int, length: int) -> dict[tuple[tuple[int, ...], int], Fraction]:
-    """Leviathan et al., Algorithm 1, in fractions: draft, accept with min(1, q/p), else (q − p)₊; a
-    bonus token at the end.
-    """
-    if length == 0:
-        return {((y,), 0): Q[last][y] for y in range(2)}
-    law: dict[tuple[tuple[int, ...], int], Fraction] = Counter()  # type: ignore[assignment]
-    p, q = P[last], Q[last]
-    excess = [max(b - a, Fraction(0)) for a, b in zip(p, q, strict=True)]
-    for x in range(2):
-        keep = min(Fraction(1), q[x] / p[x])
-        for (tokens, accepted), mass in token_level(x, length - 1).items():
-            law[(x, *tokens), accepted + 1] += p[x] * keep * mass
-        for y in range(2):
-            law[(y,), 0] += p[x] * (1 - keep) * excess[y] / sum(excess)
-    return {key: mass for key, mass in law.items() if mass}
-
-
-def test_against_fractions() -> None:
-    draft, target = (MarkovModel([[float(x) for x in row] for row in rows]) for rows in (P, Q))
-    found = step_law(SpeculativeSampling(3), draft=draft, target=target, context=[0])
-    assert outcomes_of(found) == {
-        key: pytest.approx(float(mass), abs=1e-15) for key, mass in token_level(0, 3).items()
-    }
+# --- enumeration
 
 
 class TestOutcomes:

@@ -69,13 +69,6 @@ def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
     assert found.block_efficiency <= found.frontier + 1e-12
 
 
-def test_one_draft_redrawn_off_itself_is_on_the_frontier() -> None:
-    """One likeliest draft, kept with more than q: what it wins is what it loses."""
-    models = asked(random_models(3, 2, np.random.default_rng(3)))
-    found = loose_step(Fly(1, samples=2), **models)
-    assert found.block_efficiency == pytest.approx(found.frontier, abs=1e-15)
-
-
 @pytest.mark.parametrize("samples", [0, 1, 2])
 @pytest.mark.parametrize("window", [1, 2, 3, 5])
 def test_the_law_is_that_of_the_steps(window: int, samples: int) -> None:

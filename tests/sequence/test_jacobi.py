@@ -8,17 +8,13 @@ import pytest
 import otm
 from otm.sequence import (
     Jacobi,
-    JacobiDraft,
-    JacobiState,
     MarkovModel,
     Sampled,
     ZerothOrder,
     jacobi_generate,
     jacobi_law,
-    outcomes,
     sequence_law,
 )
-from otm.sequence.randomness import Randomness
 from tests.contracts.alarms import alarms
 
 CHAIN = MarkovModel([[0.0, 1.0], [0.5, 0.5]])
@@ -38,27 +34,6 @@ def test_the_text_has_the_targets_law(
     scheme = Jacobi(window, coupling)  # type: ignore[arg-type]
     found = jacobi_law(scheme, model=model, context=[1], length=length)
     assert found.distribution == pytest.approx(sequence_law(model, [1], length), abs=1e-14)
-
-
-def test_a_draft_verified_against_the_law_of_the_last_pass_is_biased() -> None:
-    """Kept as it was drawn, with the law that it was not drawn with: the enumeration finds it."""
-    scheme = Jacobi(2)
-
-    def run(randomness: Randomness) -> tuple[int, ...]:
-        state = scheme.start(model=CHAIN, context=[0], randomness=randomness)
-        while len(state.context) < 3:
-            _, new = scheme.step(state, model=CHAIN, randomness=randomness)
-            old = state.window[len(new.context) - len(state.context) :]
-            kept = [
-                JacobiDraft(was.token, now.law) for was, now in zip(old, new.window, strict=False)
-            ]
-            state = JacobiState(new.context, (*kept, *new.window[len(kept) :]))
-        return state.context[1:3]
-
-    law = np.zeros((2, 2))
-    for text, mass in outcomes(run):
-        law[text] += mass
-    assert np.abs(law - sequence_law(CHAIN, [0], 2)).sum() / 2 == pytest.approx(1 / 8, abs=1e-15)
 
 
 @pytest.mark.parametrize("coupling", ["maximal", "inversion"])

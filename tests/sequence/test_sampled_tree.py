@@ -1,5 +1,5 @@
 """Trees grown by what was drafted: where drafts go, that any rule of growth on the past is
-lossless, and one that is not; every level of stochastic beams is a sample of sequences without
+lossless; every level of stochastic beams is a sample of sequences without
 replacement, exactly, and their clocks by simulation.
 """
 
@@ -28,7 +28,6 @@ from otm.sequence import (
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.randomness import Randomness
 from otm.sequence.sampled_tree import GrowingTree
-from otm.trees import TreeShape
 from tests.contracts.alarms import alarms
 from tests.sequence.toys import SUCCESSIVE, asked, bias, random_models, smooth_models
 
@@ -105,27 +104,6 @@ def test_any_growth_that_looks_at_the_past_is_lossless(rule: otm.Verifier | None
         assert bias(Whimsical(rule), draft, target, step=step_law) <= 1e-12
         shapes |= {len(contexts) for contexts in trees(Whimsical(rule), draft)}
     assert len(shapes) > 1
-
-
-@dataclasses.dataclass(frozen=True)
-class SkippedByToken(SampledTree):
-    """Does without verification where the draft is token 0."""
-
-    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
-        tree = SampledTree(1, 1).draft(model, context, randomness)
-        if tree.tokens[1] != 0:
-            return tree
-        return dataclasses.replace(tree, shape=TreeShape([]), tokens=np.array([-1]))
-
-
-@pytest.mark.parametrize("rule", SUCCESSIVE[:2], ids=repr)
-def test_a_look_at_the_token_is_not(rule: otm.Verifier | None) -> None:
-    """Equal models (1/2, 1/2): draft 1 stands, draft 0 becomes a sample: (1/4, 3/4), a total
-    variation of 1/4.
-    """
-    model = ZerothOrder([0.5, 0.5])
-    found = bias(SkippedByToken(1, 1, rule), model, model, step=step_law)
-    assert found == pytest.approx(0.25, abs=1e-15)
 
 
 # --- stochastic beams

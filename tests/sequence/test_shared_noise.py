@@ -72,16 +72,6 @@ def test_the_page_s_vectors() -> None:
         assert [value.hex() for value in found.tolist()] == uniforms
 
 
-def test_tokens_have_the_target_s_law() -> None:
-    """By position under one seed, and by seed at one position."""
-    mass, samples = np.array([0.5, 0.3, 0.15, 0.05, 0.0]), 1_500
-    for chosen in (
-        [SharedNoise(3).choose(mass, position) for position in range(samples)],
-        [SharedNoise(seed).choose(mass, 3) for seed in range(samples)],
-    ):
-        assert not alarms(np.bincount(chosen, minlength=5), mass, samples).any()
-
-
 @pytest.mark.parametrize("mass", [[0.5, 0.3, 0.2], [1 - 1e-6, 1e-6, 0.0], [0.0, 1.0, 0.0]])
 def test_winners_on_cells_make_the_target_s_law(mass: list[float]) -> None:
     """The mean over all cells is q; a single cell agrees with noise that falls into it."""
