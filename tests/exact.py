@@ -5,6 +5,7 @@ library.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -51,21 +52,17 @@ def optimum_from_table(
     return 1 + best
 
 
-def sequence_mass(p: Masses, drafts: Sequence[int]) -> Fraction:
+def sequence_mass(p: Numbers, drafts: Sequence[int]) -> Any:
     """Π p(x_i)."""
-    mass = Fraction(1)
-    for x in drafts:
-        mass *= p[x]
-    return mass
+    return math.prod(p[x] for x in drafts)
 
 
-def theorem_1(p: Masses, q: Masses, k: int, chosen: Sequence[int]) -> Fraction:
+def theorem_1(p: Numbers, q: Numbers, k: int, chosen: Sequence[int]) -> Any:
     """SpecTr, Theorem 1, for one Ω₀: the formula as printed, sequence by sequence."""
-    first = sum((min(q[y], 1 - (1 - p[y]) ** k) for y in chosen), Fraction(0))
-    second = Fraction(0)
-    for x in itertools.product(range(len(p)), repeat=k):
-        second += min(sequence_mass(p, x), sum((q[y] for y in set(x) - set(chosen)), Fraction(0)))
-    return first + second
+    return sum(min(q[y], 1 - (1 - p[y]) ** k) for y in chosen) + sum(
+        min(sequence_mass(p, x), sum(q[y] for y in set(x) - set(chosen)))
+        for x in itertools.product(range(len(p)), repeat=k)
+    )
 
 
 def recursive_rejection(p: Numbers, q: Numbers, k: int, *, distinct: bool = False) -> Any:
@@ -122,7 +119,7 @@ def kseq(p: Masses, q: Masses, k: int, gamma: Fraction) -> tuple[Fraction, Fract
 
 
 def gamma_star(
-    p: Sequence[Fraction], q: Sequence[Fraction], k: int, *, digits: int = 60
+    p: Numbers, q: Numbers, k: int, *, digits: int = 60
 ) -> tuple[mpmath.mpf, mpmath.mpf]:
     """Solve 1 − (1 − β(γ))^k = γβ(γ) by bisection on [1, k] with `digits` digits: (γ*, slope of f
     at γ*).
@@ -130,8 +127,13 @@ def gamma_star(
     f decreases from f(1) = 1 − (1 − β)^k − β ≥ 0 to f(k) ≤ 0 (Bernoulli's inequality).
     """
     with mpmath.workdps(digits):
-        draft = [mpmath.mpf(x.numerator) / x.denominator for x in p]
-        target = [mpmath.mpf(x.numerator) / x.denominator for x in q]
+        draft, target = (
+            [
+                x if isinstance(x, mpmath.mpf) else mpmath.mpf(x.numerator) / x.denominator
+                for x in side
+            ]
+            for side in (p, q)
+        )
 
         def f(gamma: mpmath.mpf) -> mpmath.mpf:
             beta = mpmath.fsum(min(a, b / gamma) for a, b in zip(draft, target, strict=True))

@@ -24,3 +24,10 @@ def tracked() -> list[Path]:
     if listed.returncode:
         pytest.skip("not a git checkout")
     return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+def says(page: str, *sentences: str) -> None:
+    """Assert that a page says each of these, however its lines are broken."""
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    for sentence in sentences:
+        assert sentence in text, f"{page} does not say {sentence!r}"

@@ -176,10 +176,7 @@ def optimum(row: Row) -> Decimal:
     if row.law == "ThresholdRace" and width > ALL_SETS:
         return ONE + min(q - p / (p + row.k * (ONE - p)) for p, q in prefixes(row))
     if row.law == "IID":
-        mass_p, mass_q = [ZERO], [ZERO]
-        for p, q in zip(row.p, row.q, strict=True):
-            mass_p, mass_q = mass_p + [m + p for m in mass_p], mass_q + [m + q for m in mass_q]
-        return ONE + min(q - power(p, row.k) for p, q in zip(mass_p, mass_q, strict=True))
+        return exact.optimum_iid(row.p, row.q, row.k)
     return ONE + min(
         total(row.q[y] for y in range(width) if members >> y & 1) - containment(row, members)
         for members in range(1 << width)
@@ -474,14 +471,8 @@ def minhash(row: Row, *, by: str) -> Decimal:
 @in_row
 def spectr_bound(row: Row, members: Sequence[bool]) -> Decimal:
     """Return SpecTr's Theorem 1 for one Ω₀, sequence by sequence."""
-    first = total(
-        min(q, one_minus_power(p, row.k))
-        for p, q, is_in in zip(row.p, row.q, members, strict=True)
-        if is_in
-    )
-    return first + total(
-        min(mass, total(row.q[y] for y in set(x) if not members[y])) for x, mass in sequences(row)
-    )
+    chosen = [y for y, is_in in enumerate(members) if is_in]
+    return Decimal(exact.theorem_1(row.p, row.q, row.k, chosen))
 
 
 @in_row

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import otm
-from otm import IID, KSeq, Maximal, Problem, RecursiveRejection, TransportPlan
+from otm import IID, KSeq, Problem, RecursiveRejection, TransportPlan
 from tests import exact
 from tests.tolerance import rounding
 
@@ -106,35 +106,6 @@ def test_row_7_two_tokens() -> None:
 
 
 class TestErrata:
-    def test_spectr_1_prints_the_acceptance_as_the_cost(self) -> None:
-        # SpecTr (1): "cost Σ min(p, q)" of the maximal coupling. Σ min is its acceptance; its
-        # membership cost is TV.
-        problem = _problem(*THREE_TOKENS_TWO_DRAFTS).with_law(IID(1))
-        overlap = np.minimum(problem.draft, problem.target).sum()
-        plan = otm.coupling(Maximal(), problem)
-        cost = plan.joint.sum() - plan.acceptance
-        assert plan.acceptance == pytest.approx(overlap, abs=1e-15)
-        assert cost == pytest.approx(1 - overlap, abs=1e-15)
-        assert cost == pytest.approx(
-            otm.divergences.total_variation(draft=problem.draft, target=problem.target), abs=1e-15
-        )
-        assert abs(cost - overlap) > 0.4
-
-    def test_kseq_is_optimal_on_uniforms_but_not_on_bernoullis(self) -> None:
-        # SpecTr, section 6: "in fact optimal" on all its examples.
-        uniform = Problem(
-            draft=otm.examples.uniform(120),
-            target=otm.examples.uniform(40, vocabulary=120),
-            law=IID(4),
-        )
-        assert otm.acceptance(KSeq(), uniform) == pytest.approx(
-            otm.optimal_acceptance(uniform), abs=rounding(120, 4)
-        )
-        bernoulli = _problem(*BERNOULLI)
-        assert otm.optimal_acceptance(bernoulli) - otm.acceptance(
-            KSeq(), bernoulli
-        ) == pytest.approx(0.089903, abs=1e-6)
-
     @pytest.mark.parametrize(
         "instance", [THREE_TOKENS_TWO_DRAFTS, THREE_TOKENS_THREE_DRAFTS, BERNOULLI]
     )

@@ -110,45 +110,6 @@ class TestTheText:
             assert found[i] == pytest.approx(wanted, abs=1e-12)
         assert found.sum() == pytest.approx(float(np.sum(joint * np.log(joint / law))), abs=1e-12)
 
-    def test_completed_by_the_target_it_is_closer(self, verifier: otm.Verifier) -> None:
-        """After a rejection the completion is exact, so each position is a mixture of π and q:
-        convexity of KL.
-        """
-        draft, target = smooth_models(3, DEPTH, 5)
-        joint = sequence_law(target, [], LENGTH)
-        models = {"draft": draft, "target": target, "context": []}
-        decoder = SpeculativeSampling(LENGTH, verifier)
-        generated = divergence_by_position(
-            generated_law(decoder, **models, length=LENGTH), target=joint
-        )
-        law = completed_law(step_law(decoder, **models), target=target, context=[], length=LENGTH)
-        completed = divergence_by_position(law, target=joint)
-        assert (completed <= generated + 1e-14).all()
-        assert completed[0] == pytest.approx(generated[0], abs=1e-14)
-
-    def test_bonus_tokens_are_exact(self, verifier: otm.Verifier) -> None:
-        """A kept draft of one token is followed by one from the target: the second position is
-        closer than a second draft's.
-        """
-        draft, target = ZerothOrder([0.6, 0.3, 0.1]), ZerothOrder([0.2, 0.3, 0.5])
-        joint = sequence_law(target, [], 2)
-        short, long = (
-            divergence_by_position(
-                generated_law(
-                    SpeculativeSampling(n, verifier),
-                    draft=draft,
-                    target=target,
-                    context=[],
-                    length=2,
-                ),
-                target=joint,
-            )
-            for n in (1, 2)
-        )
-        assert short[0] == pytest.approx(long[0], abs=1e-14)
-        assert short[1] <= long[1] + 1e-14
-        assert (short[1] < long[1] - 1e-4) == (long[1] > 1e-4)
-
 
 def coarse_models(seed: int) -> tuple[TableModel, TableModel]:
     """Small integer weights: zeros and ties, no tiny masses.

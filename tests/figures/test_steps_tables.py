@@ -11,8 +11,8 @@ import pytest
 from figures import figure5, kinds, nodes, quality
 from figures.captures import captures
 from figures.paths import DATA
-from figures.steps_tables import LISTED, PAGE, PAGES, SIZES, Record, of_size, written
-from tests.paths import ROOT
+from figures.steps_tables import LISTED, PAGES, SIZES, Record, of_size, written
+from tests.paths import ROOT, says
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -22,26 +22,29 @@ def test_the_tables_are_those_of_the_data(path: Path) -> None:
 
 
 def test_the_text_says_what_the_records_say() -> None:
-    text = " ".join(PAGE.read_text(encoding="utf-8").split())
     shipped, public = captures("steps").values()
-    (contexts,) = {table["contexts"] for table in shipped["tables"]}
-    assert f"{contexts} contexts of 64 tokens, the same for all rows" in text
-    (contexts,) = {table["contexts"] for table in public["tables"]}
-    assert f"on the same text; {contexts} contexts," in text
+    ((held_out,), (same,)) = (
+        {table["contexts"] for table in record["tables"]} for record in (shipped, public)
+    )
     left = [written(-of_size(shipped, *size)[nodes.BOUND]["less"]) for size in SIZES]
-    assert f"the bound leaves {left[0]} tokens at K = L = 4 and {left[1]} at K = L = 8" in text
     small = of_size(shipped, 2, 2)
-    optimal, greedy = (
-        small[name]
-        for name in ("optimal, vertex by vertex", "greedy multi-path block verification")
+    optimal, greedy, bound = (
+        f"{written(abs(small[name]['less']))} ± {written(small[name]['less_half'])}"
+        for name in (
+            "optimal, vertex by vertex",
+            "greedy multi-path block verification",
+            nodes.BOUND,
+        )
     )
-    gains = [f"{written(row['less'])} ± {written(row['less_half'])}" for row in (optimal, greedy)]
-    assert (
-        f"they gain {gains[0]} over the optimal verifier vertex by vertex and {gains[1]} over "
-        "greedy multi-path" in text
+    says(
+        "docs/steps.md",
+        f"{held_out} contexts of 64 tokens, the same for all rows",
+        f"on the same text; {same} contexts,",
+        f"the bound leaves {left[0]} tokens at K = L = 4 and {left[1]} at K = L = 8",
+        f"they gain {optimal} over the optimal verifier vertex by vertex and {greedy} over "
+        "greedy multi-path",
+        f"and {bound} is left to the bound",
     )
-    above = f"{written(-small[nodes.BOUND]['less'])} ± {written(small[nodes.BOUND]['less_half'])}"
-    assert f"and {above} is left to the bound" in text
 
 
 def test_the_same_decoder_on_other_texts_is_said_where_each_number_stands() -> None:
@@ -53,12 +56,10 @@ def test_the_same_decoder_on_other_texts_is_said_where_each_number_stands() -> N
         for row in rows
         if (row["K"], row["L"], row["verifier"], row["draft"]) == (8, 8, "K-SEQ", "draft")
     )
-    steps, papers = (
-        " ".join((PAGE.parent / name).read_text(encoding="utf-8").split())
-        for name in ("steps.md", "papers.md")
-    )
-    assert f"K-SEQ at K = L = 8 is {held_out} here and {own:.3f} along the target's own" in steps
-    assert f"K-SEQ at K = L = 8 on the shipped pair {held_out} tokens ([steps](steps.md))" in papers
+    said = f"K-SEQ at K = L = 8 is {held_out} here and {own:.3f} along the target's own"
+    says("docs/steps.md", said)
+    said = f"K-SEQ at K = L = 8 on the shipped pair {held_out} tokens ([steps](steps.md))"
+    says("docs/papers.md", said)
 
 
 def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
@@ -83,19 +84,21 @@ def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
 def test_what_is_said_of_the_public_pair_is_its_record_s() -> None:
     (table,) = nodes.read("nodes-smollm2", (1.0,))[1.0]["tables"]
     rows = {row["name"]: row for row in table["rows"] if row["nodes"] == nodes.NODES}
-    text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"(overlap {written(table['overlap'])}; it learnt along" in text
-    assert f"and knows {figure5.head():,} of 49,152 tokens" in text
-    assert f"less sure ({table['entropy']:.2f} nats)" in text
-    assert f"noise is {_less(rows[nodes.LIKELIEST])} tokens ahead of the likeliest tree" in text
-    assert f"and {_ahead(rows['refined scores'])} behind refined scores" in text
     behind = [
         _less(row)
         for stem, temperature in (("nodes", 0.3), ("nodes-smollm2", 0.6))
         for row in nodes.read(stem, (temperature,))[temperature]["tables"][0]["rows"]
         if (row["name"], row["nodes"]) == (nodes.LIKELIEST, nodes.NODES)
     ]
-    assert "at .3 it is {} behind at 64 nodes, on SmolLM2 at .6 {}.".format(*behind) in text
+    says(
+        "docs/steps.md",
+        f"(overlap {written(table['overlap'])}; it learnt along",
+        f"and knows {figure5.head():,} of 49,152 tokens",
+        f"less sure ({table['entropy']:.2f} nats)",
+        f"noise is {_less(rows[nodes.LIKELIEST])} tokens ahead of the likeliest tree",
+        f"and {_ahead(rows['refined scores'])} behind refined scores",
+        "at .3 it is {} behind at 64 nodes, on SmolLM2 at .6 {}.".format(*behind),
+    )
 
 
 def test_what_is_said_of_lists_is_their_records() -> None:
@@ -111,25 +114,23 @@ def test_what_is_said_of_lists_is_their_records() -> None:
         ]
         for name in ("threshold race, matched", "naive, top k", "best for i.i.d. drafts")
     }
-    text = (PAGE.parent / "howto" / "matching.md").read_text(encoding="utf-8")
-    for number, temperature in enumerate(LISTED):
-        row = " | ".join(values[number] for values in said.values())
-        assert f"| {temperature:g} | {row} |" in text
+    for temperature, *row in zip(LISTED, *said.values(), strict=True):
+        says("docs/howto/matching.md", f"| {temperature:g} | {' | '.join(row)} |")
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/index.md"])
-def test_the_first_pages_say_what_the_optimum_is_above_kseq_in_the_mean(path: str) -> None:
+def test_the_first_pages_say_what_the_optimum_is_above_kseq_in_the_mean() -> None:
     (table,) = nodes.read("lists", (1.0,))[1.0]["tables"]
     means = {(row["name"], row["drafts"]): row["mean"] for row in table["rows"]}
     gains = [
         f"{100 * (means['best for i.i.d. drafts', k] - means['K-SEQ, i.i.d.', k]):.1f}"
         for k in (2, 4, 8)
     ]
-    text = " ".join((ROOT / path).read_text(encoding="utf-8").split())
-    assert (
-        f"In the mean over {table['contexts']} contexts it is {gains[0]}, {gains[1]} and "
-        f"{gains[2]} points with two, four and eight drafts"
-    ) in text
+    for page in ("README.md", "docs/index.md"):
+        says(
+            page,
+            f"In the mean over {table['contexts']} contexts it is {gains[0]}, {gains[1]} and "
+            f"{gains[2]} points with two, four and eight drafts",
+        )
 
 
 def test_the_text_says_what_beliefs_win_and_lose() -> None:
@@ -141,11 +142,13 @@ def test_the_text_says_what_beliefs_win_and_lose() -> None:
         for row in table["rows"]
         if row["nodes"] == nodes.NODES
     }
-    text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"{table['contexts']} contexts of the shipped pair at temperature 1, two draws" in text
     wrong = [less[f"{factor} times the scale"] for factor in ("1.4", "2")]
-    assert f"1.4 times {wrong[0]} at {nodes.NODES} nodes, twice {wrong[1]}" in text
-    assert f"and the features {less['log p, noise, depth and entropy']}" in text
+    says(
+        "docs/steps.md",
+        f"{table['contexts']} contexts of the shipped pair at temperature 1, two draws",
+        f"1.4 times {wrong[0]} at {nodes.NODES} nodes, twice {wrong[1]}",
+        f"and the features {less['log p, noise, depth and entropy']}",
+    )
 
 
 def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
@@ -161,48 +164,50 @@ def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
         half, value = 50 * (row["high"] - row["low"]), abs(100 * (row["gain"] - 1))
         return f"{value:.1f} ± {half:.1f} %".replace("0.", ".")
 
-    text = " ".join(PAGE.read_text(encoding="utf-8").split())
     dear, chain, several = "a draft call 0.2", "chain", "K sequences, K-SEQ"
-    assert f"chains by context are {gain(shipped[dear, chain])} faster than chains of one" in text
-    assert f"sequences {gain(shipped[dear, several])}" in text
-    assert f"at the measured costs {gain(shipped['measured', chain])}" in text
     chains = [row for (_, plans), row in shipped.items() if plans == chain]
     room = [row["known"] / row["one_speed"] - 1 for row in chains]
-    first, second, third = (f"{100 * one:.1f}" for one in room)
-    assert f"knew the text would be {first}, {second} and {third} % faster" in text
     assert all(row["gain"] - 1 < one / 6 for row, one in zip(chains, room, strict=True))
     noise = [row for (_, plans), row in shipped.items() if plans == "tree on shared noise"]
-    assert len(noise) == 3 and all(row["low"] < 1.0 < row["high"] for row in noise)
-    lost = [100 * (1 - row["gain"]) for (costs, _), row in public.items() if costs == "measured"]
-    assert f"a choice by context loses {min(lost):.0f} to {max(lost):.0f} %" in text
-    assert {row["one"] for (costs, _), row in public.items() if costs == "measured"} == {
-        "no drafts"
-    }
-    cheap = max(100 * (row["gain"] - 1) for (costs, _), row in public.items() if "0.05" in costs)
-    assert f"it wins {cheap:.1f} % at most with a draft call of .05" in text
-    assert f"shared noise win {gain(public[dear, 'tree on shared noise'])}" in text
     chains = [row for (costs, plans), row in public.items() if costs == dear and plans == chain]
-    assert all(row["low"] < 1.0 < row["high"] for row in chains)
+    assert len(noise) == 3 and all(row["low"] < 1.0 < row["high"] for row in (*noise, *chains))
+    measured = [row for (costs, _), row in public.items() if costs == "measured"]
+    assert {row["one"] for row in measured} == {"no drafts"}
+    lost = [100 * (1 - row["gain"]) for row in measured]
+    cheap = max(100 * (row["gain"] - 1) for (costs, _), row in public.items() if "0.05" in costs)
     (table,) = captures("choice")["SmolLM2-135M-Instruct"]["tables"]
-    assert f"On SmolLM2, {table['texts']} texts only" in text
     model = json.loads((DATA / "advice-smollm2.json").read_text(encoding="utf-8"))["step_model"]
     of_one, of_two = model["target"][1][:2]
     share = f"{sum(model['draft']) / of_one:.2f}".lstrip("0")
-    assert f"a draft call takes {share} of a target call and a call that checks two" in text
-    assert f"tokens {of_two / of_one:.1f} times one of one" in text
+    says(
+        "docs/steps.md",
+        f"chains by context are {gain(shipped[dear, chain])} faster than chains of one",
+        f"sequences {gain(shipped[dear, several])}",
+        f"at the measured costs {gain(shipped['measured', chain])}",
+        "knew the text would be {:.1f}, {:.1f} and {:.1f} % faster".format(
+            *(100 * one for one in room)
+        ),
+        f"a choice by context loses {min(lost):.0f} to {max(lost):.0f} %",
+        f"it wins {cheap:.1f} % at most with a draft call of .05",
+        f"shared noise win {gain(public[dear, 'tree on shared noise'])}",
+        f"On SmolLM2, {table['texts']} texts only",
+        f"a draft call takes {share} of a target call and a call that checks two",
+        f"tokens {of_two / of_one:.1f} times one of one",
+    )
 
 
 def test_the_page_on_audits_says_what_known_noise_saves() -> None:
     record = json.loads((DATA / "known_noise.json").read_text(encoding="utf-8"))
-    text = " ".join((PAGE.parent / "audit.md").read_text(encoding="utf-8").split())
-    assert f"{record['contexts']:,} contexts of held-out text" in text
     last = record["rows"][-1]
-    saved = f"It takes {last['tokens'][0]:,.0f} tokens instead of {last['records']:,} records"
-    assert saved in text and last["tokens"][-1] is None
+    assert last["tokens"][-1] is None
+    says(
+        "docs/audit.md",
+        f"{record['contexts']:,} contexts of held-out text",
+        f"It takes {last['tokens'][0]:,.0f} tokens instead of {last['records']:,} records",
+    )
 
 
 def test_the_text_says_where_the_likeliest_tree_is_as_good() -> None:
-    text = " ".join(PAGE.read_text(encoding="utf-8").split())
     behind, used, overlaps, told = [], [], [], dict[str, dict[str, str]]()
     for kind, found in quality.records(kinds.FILES).items():
         tables = quality.tables(found)
@@ -219,15 +224,19 @@ def test_the_text_says_where_the_likeliest_tree_is_as_good() -> None:
         assert all(table["texts"] == 12 and table["contexts"] >= 35 for table in tables)
     (code, best), (lists, better), (prose, good) = behind
     assert used == [{"48"}, {"57"}, {"61"}]
-    assert "agree: 48 after code with the better drafts, 57 after lists, 61 after prose" in text
-    assert f"(overlap {overlaps[0]}), where" in text
-    assert f"it is {code} behind; after lists {lists} and after prose {prose}." in text
-    assert f"it is {best} behind after code, {better} after lists and {good} after prose" in text
     of_code, of_lists, of_prose = told.values()
     ((at, gain),) = of_lists.items()
     first, second, third = (f"{gain} at {at}" for at, gain in of_prose.items())
-    assert not of_code and f"by {gain} after lists at overlap {at}" in text
-    assert f"after prose by {first}, {second} and {third}." in text
+    assert not of_code
+    says(
+        "docs/steps.md",
+        "agree: 48 after code with the better drafts, 57 after lists, 61 after prose",
+        f"(overlap {overlaps[0]}), where",
+        f"it is {code} behind; after lists {lists} and after prose {prose}.",
+        f"it is {best} behind after code, {better} after lists and {good} after prose",
+        f"by {gain} after lists at overlap {at}",
+        f"after prose by {first}, {second} and {third}.",
+    )
 
 
 def _less(row: Record) -> str:
