@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from typing import Any
@@ -88,26 +89,15 @@ def test_samples_are_drawn_where_no_value_is_known_unless_asked_for() -> None:
     assert "≈: by Monte Carlo, where no exact value was computed; full=True shows" in text
 
 
-def test_torch_tensors_and_a_row_of_float32() -> None:
-    import torch
-
-    tensors = {side: torch.tensor(masses) for side, masses in PAIR.items()}
-    (row,) = small(KSeq(), k=(2,), **tensors).rows
-    assert row.exact == pytest.approx(otm.acceptance(KSeq(), problem(2)), abs=2e-5)
-
-
 def test_plans_are_the_verifiers_without_a_rule_beyond_the_enumeration() -> None:
     """IID(2) has 9 million sequences at V = 3000, its greedy drafts 2,999: only what enumerates
     the former is refused.
     """
     wide = otm.Problem(draft=otm.examples.zipf(3000), target=otm.examples.uniform(3000), law=IID(2))
-    refused = set()
     for make in filter(lambda make: make().supports(wide.law), otm.verifiers.VERIFIERS):
-        try:
+        too_large = pytest.raises(otm.errors.TooLarge) if make.is_plan else contextlib.nullcontext()
+        with too_large:
             otm.prepare(make(), wide)
-        except otm.errors.TooLarge:
-            refused.add(make)
-    assert refused == set(PLANS)
     for make in PLANS:
         assert otm.acceptance(make(), problem(2)) == pytest.approx(
             otm.optimal_acceptance(problem(2)), abs=CERTIFIED_GAP
@@ -193,7 +183,7 @@ def test_by_default_every_verifier_appears_and_no_row_twice() -> None:
     assert {type(row.verifier) for row in table.rows} == everywhere
     rows = [(row.law, row.verifier) for row in table.rows]
     assert len(set(rows)) == len(rows)
-    laws = {law for law, _ in rows}
+    laws = dict(rows)
     # one draft without replacement is an i.i.d. one, the likeliest token is not
     assert otm.WithoutReplacement(1) not in laws and otm.TopK(1) in laws
     assert all(row.exact <= row.optimum + 1e-9 for row in table.rows if row.verifier.lossless)
@@ -245,15 +235,6 @@ def test_schemes_that_agree_share_a_row_unless_they_were_named() -> None:
     assert "transport plan  " in str(small(otm.Optimal(), TransportPlan()))
 
 
-def test_the_intervals_of_the_default_seed_hold_the_values() -> None:
-    """On the README's pair; one in ten seeds has an interval that does not."""
-    zipf = otm.examples.zipf(8)
-    table = compare(draft=zipf, target=zipf[::-1].copy(), full=True, k=(2, 4))
-    sampled = [row for row in table.rows if row.exact is not None]
-    assert len(sampled) > 20
-    assert all(row.monte_carlo.low <= row.exact <= row.monte_carlo.high for row in sampled)
-
-
 def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it() -> None:
     pair = {"draft": otm.examples.zipf(5), "target": otm.examples.uniform(5), "k": (1, 2, 4)}
     said = (
@@ -293,11 +274,8 @@ def test_what_is_refused(asked: dict[str, Any], error: type[Exception], said: st
         compare(**{**PAIR, **asked})
 
 
-def test_a_named_verifier_is_compared_under_the_laws_that_it_fits() -> None:
+def test_laws_that_do_not_fit_are_left_out_unless_named() -> None:
     assert {type(row.law) for row in compare(**PAIR, verifiers=[KSeq()], k=[2]).rows} == {IID}
-
-
-def test_more_distinct_drafts_than_tokens_are_left_out_unless_named() -> None:
     table = compare(**PAIR, k=[4], samples=0)
     assert {type(row.law) for row in table.rows} == {
         law

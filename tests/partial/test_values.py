@@ -37,12 +37,20 @@ def lowest_optimum(pair: PartialPair, num_tokens: int, k: int) -> float:
     return float(1.0 + np.min(q_in - p_in**k))
 
 
-@given(strategies.pairs(max_tokens=6), st.integers(1, 6), st.integers(1, 6), st.booleans())
+@given(
+    strategies.pairs(max_tokens=6),
+    st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    st.booleans(),
+    st.booleans(),
+)
 def test_the_truth_is_inside(
-    pair: tuple[np.ndarray, np.ndarray], first: int, second: int, size_known: bool
+    pair: tuple[np.ndarray, np.ndarray], m: tuple[int, int], size_known: bool, is_derived: bool
 ) -> None:
+    """Whether tails are given or are what the listed tokens leave of 1."""
     p, q = pair
-    tops = TopTokens.of(p, m=first), TopTokens.of(q, m=second)
+    tops = [TopTokens.of(mass, m=count) for mass, count in zip(pair, m, strict=True)]
+    if is_derived:
+        tops = [TopTokens(tokens=a.tokens, probabilities=a.probabilities) for a in tops]
     assert_inside(
         PartialPair(draft=tops[0], target=tops[1], num_tokens=len(p) if size_known else None), p, q
     )

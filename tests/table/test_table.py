@@ -65,9 +65,11 @@ def rows() -> Iterator[tuple[str, np.ndarray, np.ndarray, list[int]]]:
     """
     rng = np.random.default_rng(5)
     near, steep = rng.uniform(0.5, 1.5, 300), 0.93 ** np.arange(300)
-    three = np.repeat([2.0, 1.2, 0.4], 200) * (1 + 1e-3 * rng.random(600))
-    logits, some = 3 * rng.standard_normal(40), rng.permutation(600)
-    draft = rng.uniform(0.5, 1.5, 600)
+    # Two blocks of nearly one ratio, one of many, one of one again.
+    ratio = np.concatenate([np.full(512, 2.0), rng.uniform(0.6, 1.6, 256), np.full(256, 0.4)])
+    ratio *= 1 + 1e-3 * rng.random(1024)
+    logits, some = 3 * rng.standard_normal(40), rng.permutation(1024)
+    draft = rng.uniform(0.5, 1.5, 1024)
     tiny = 10.0 ** rng.uniform(-320, 0, (2, 24))
     tiny[0, :3] = tiny[1, 2:4] = 1.0
     p = rng.dirichlet(np.ones(100))
@@ -84,11 +86,12 @@ def rows() -> Iterator[tuple[str, np.ndarray, np.ndarray, list[int]]]:
     )
     yield "light blocks", near, near * np.exp(0.3 * rng.standard_normal(300)), [1, 2, 7]
     yield "a heavy block", np.roll(steep, 270), np.roll(steep, 260) + 1e-3, [1, 3, 65]
-    yield "stretches", draft[some], (draft * three)[some], [1, 2, 9, 64, 65, 300]
+    yield "stretches", draft[some], (draft * ratio)[some], [1, 2, 9, 64, 65, 300]
     yield "equal", near, near, [1, 4]
     yield "one bin", near, near * (1 + 1e-9 * rng.random(300)), [1, 4]
     yield "subnormal masses", *tiny, [1, 2, 20]
     yield "few drafts", np.array([1.0, 1e-300, 3e-310, 2e-310, 1e-320, 0]), least, [1, 2, 3, 4, 6]
+    yield "at a threshold", np.array([0.5, 0.5]), np.array([0.09, 0.91]), [1, 2]
     yield "nearly sure", *sure, [61, 100]
     yield "disjoint", np.repeat([1.0, 0.0], 20), np.repeat([0.0, 1.0], 20), [1, 2]
     yield "one token", np.ones(1), np.ones(1), [1]
@@ -239,7 +242,9 @@ def test_the_gate_of_fuzzy_is_open_up_to_its_threshold(way: str, width: int) -> 
         for wanted in otm.Fuzzy().threshold * (1 + near.ravel())
     ]
     q = np.stack([target(share) for share in shares])
-    with by(way):
+    with by(way), pytest.MonkeyPatch.context() as patch:
+        if width == 600:
+            patch.setattr("otm.table.compiled.driver._PER_BIN", 32)  # groups of many ratios
         found = acceptance_table(draft=draft, target=q, k=[1], columns=["fuzzy_iid"])
     close = rounding(width, 1)
     np.testing.assert_allclose(found.values[0, :6], q[:6] @ draft, rtol=0, atol=close)

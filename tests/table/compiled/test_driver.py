@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import otm
+from otm.overlap import compiled
+from otm.overlap.curve import Containment
 from otm.table import acceptance_table
+from otm.table.arrays import RACES
 from otm.table.compiled import driver, first_pass, second_pass
 from otm.table.table import NAMES
 from tests.tolerance import rounding
@@ -34,6 +37,23 @@ def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_allclose(
             found[column.name], plain[column.name], rtol=0, atol=rounding(4096, column.k)
         )
+
+
+def test_what_memory_held_before_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, names = np.random.default_rng(3), [name for name in NAMES if name not in RACES]
+    p, q = (otm.examples.dirichlet(300, rng=rng, rows=2, concentration=0.5) for _ in range(2))
+    monkeypatch.setattr(driver, "_SHORTEST_BINNED", 2)
+    found, empty = [], np.empty
+    for left in (1, 7):
+        monkeypatch.setattr(
+            np, "empty", lambda *shape, left=left, **of: np.full_like(empty(*shape, **of), left)
+        )
+        for wanted in (NAMES, names):  # in order, in groups
+            found.append(acceptance_table(draft=p, target=q, k=[1, 2], columns=wanted).values)
+        found.append(compiled.optimum(p, q, [Containment(k=2), Containment(c=3.0)])[0])
+        found.append(compiled.kseq_roots(p, q, [1, 3])[0])
+    for before, after in zip(found[:4], found[4:], strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
 def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(
