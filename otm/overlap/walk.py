@@ -602,9 +602,9 @@ def late_matches(
         for i, c in enumerate(cs):  # side by side: each walk waits for its own loads
             level, last, more = ratio[j] / c, met[i], 3
             while more == 3:  # three at a time without a branch, which is guessed wrong as a rule
-                more = 0
-                for step in range(1, 4):
-                    more += ratio[last + step] >= level
+                # from 0 on: interpreted, two truths add up to one
+                more = 0 + (ratio[last + 1] >= level) + (ratio[last + 2] >= level)
+                more += ratio[last + 3] >= level
                 last += more
             met[i] = last
             share = target[j] / (level * below[last] + above[last])

@@ -116,6 +116,9 @@ def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(
             assert all(np.array_equal(mine[name], others[name][:1]) for name in mine)
         assert values["maximal_iid", 1][1] == pytest.approx(1.0, abs=1e-14)
         assert said["kl_target_draft"][1] == 0.0
+    for other in (q[:, 1:], q.astype(np.float32)):
+        with pytest.raises(otm.errors.ShapeMismatch, match="rows must be alike"):
+            driver.chunk_values(p, other, [1], NAMES)
     for wrong in (-p, np.full_like(p, np.nan)):
         assert np.isnan(driver.chunk_values(wrong, wrong, [1], NAMES)[2]).all()
 
