@@ -9,6 +9,7 @@ overlap curve itself have an edge of its colour.
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import itertools
 from pathlib import Path
@@ -88,6 +89,7 @@ def compute(work: Work) -> dict[str, Any]:
     return {"packages": packages}
 
 
+@functools.cache
 def imports(folder: str) -> Graph:
     """Return what each module of a folder imports, at any depth of its code, by full names."""
     found: Graph = {}
