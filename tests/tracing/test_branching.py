@@ -59,6 +59,7 @@ def test_cells_of_two_uniforms_have_their_exact_volume(
             {(i, j): 0.25 for i in (0, 1) for j in (0, 1)},
         ),
         (lambda u: bool(abs(u[0] - 0.5) < 0.125), {True: 0.25, False: 0.75}),
+        (lambda u: int(u.reshape(1, 2).argmin(keepdims=True)[0, 0]), {0: 0.5, 1: 0.5}),
         (lambda u: bool(u[0] == 0.5), {False: 1.0, True: 0.0}),
         (lambda u: bool(u[0] / np.inf > -1.0), {True: 1.0}),
         (lambda u: bool(u[0] - np.inf < 0.0), {True: 1.0}),

@@ -70,16 +70,25 @@ def test_noise_that_is_used_twice_is_known_exactly() -> None:
         assert math.isclose(law.get((i, j), 0.0), twice(i, j), abs_tol=1e-10)  # of the quadrature
 
 
-def test_the_winners_key_is_a_power_of_its_uniform() -> None:
-    """E_i of the winner is exponential with rate 1/W_i: Pr(i, u_i < x) = W_i x^{1/W_i}."""
+@pytest.mark.parametrize(
+    "small",
+    [
+        lambda u: u > 0.7,
+        lambda u: -np.log(u) < -math.log(0.7),
+        lambda u: 1 / -np.log(u) > -1 / math.log(0.7),
+        lambda u: np.log(-np.log(u)) < math.log(-math.log(0.7)),
+    ],
+)
+def test_the_winners_key_is_a_power_of_its_uniform(small: Callable[[Any], Any]) -> None:
+    """E_i of the winner is exponential with rate 1/W_i: Pr(i, u_i > x) = W_i (1 − x^{1/W_i})."""
 
     def function(u: Any) -> Any:
         i = int(np.argmax(np.log(W) - np.log(-np.log(u))))
-        return i, bool(u[i] < 0.7)
+        return i, bool(small(u[i]))
 
     law = law_of(function, 3)
     for i, w in enumerate(W):
-        assert math.isclose(law[i, True], w * 0.7 ** (1 / w), abs_tol=CLOSE)
+        assert math.isclose(law[i, True], w * (1 - 0.7 ** (1 / w)), abs_tol=CLOSE)
 
 
 def test_an_order_of_arrivals_draws_without_replacement() -> None:
@@ -94,11 +103,26 @@ def test_a_uniform_known_to_be_small_races_on_without_memory() -> None:
     assert math.isclose(law[True], 4.0**-3 / 3, abs_tol=CLOSE)
 
 
+def gumbel(u: Any, tiny: float = 0.0) -> int:
+    return int(np.argmax(np.log(W) - np.log(-np.log(u + tiny) + tiny)))
+
+
 @pytest.mark.parametrize("tiny", [1e-10, 1e-6])
-def test_a_guard_against_zero_is_neglected_and_its_price_stated(tiny: float) -> None:
-    law = trace(lambda u: int(np.argmax(np.log(W) - np.log(-np.log(u + tiny) + tiny))), 3)
-    assert 2 * tiny <= law.error <= 6.1 * tiny
-    assert law.mass == pytest.approx(dict(enumerate(W)), abs=law.error)
+@pytest.mark.parametrize(
+    ("function", "least", "most"),
+    [
+        (gumbel, 2.0, 6.1),
+        (lambda u, tiny: gumbel(u) if u[0] >= tiny else 0, 1.0, 1.01),
+    ],
+    ids=["guard", "bound"],
+)
+def test_what_is_tiny_is_neglected_and_its_price_stated(
+    function: Callable[[Any, float], int], least: float, most: float, tiny: float
+) -> None:
+    """A guard against zero, and a uniform that is known to be no less than that."""
+    law = trace(lambda u: function(u, tiny), 3)
+    assert least * tiny <= law.error * (1 + 1e-5) <= most * tiny
+    assert law.mass == pytest.approx(dict(enumerate(W)), abs=law.error + tiny)
 
 
 @pytest.mark.parametrize(

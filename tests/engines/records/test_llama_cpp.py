@@ -105,7 +105,7 @@ def test_running_totals_count_once_and_start_anew() -> None:
 
 def test_interleaved_slots_keep_their_own_sums() -> None:
     def line(slot: int, text: str) -> str:
-        return f"slot print_timing: id  {slot} | task {slot}3 | {text}\n"
+        return f"slot print_timing: id  {slot} | task 3 | {text}\n"
 
     log = (
         line(0, "draft acceptance = 0.70000 (   14 accepted /    20 generated), mean len =  2.40")

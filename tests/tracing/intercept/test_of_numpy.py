@@ -37,6 +37,10 @@ ABOVE_ONE = float(scipy.special.ndtr(-1.0))
         (lambda g: int(np.argmax(W / g.exponential(size=3))), BY_WEIGHT),
         (lambda g: int((np.log(W) + g.gumbel(size=3)).argmax()), BY_WEIGHT),
         (lambda g: int(np.searchsorted(np.cumsum(W), g.random())), BY_WEIGHT),
+        (  # numbers beside a plain 0, sought one by one
+            lambda g: tuple(np.searchsorted([0.5], g.uniform([0, 0, 0], [1, 1, 0])).tolist()),
+            even(*itertools.product((0, 1), (0, 1), (0,))),
+        ),
         (lambda g: int(g.binomial(1, 0.25)), {1: 0.25, 0: 0.75}),
         (lambda g: tuple(g.permutation(3).tolist()), even(*itertools.permutations(range(3)))),
         (lambda g: bool(g.normal() > 1.0), {True: ABOVE_ONE, False: 1 - ABOVE_ONE}),
