@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -87,13 +88,25 @@ def test_measurements_are_never_extrapolated(bad: dict[int, float]) -> None:
         choose_tree([0.5], draft_seconds=0.001, target_seconds=bad, max_nodes=64)
 
 
-def test_sizes_are_checked_before_memory_is_taken() -> None:
-    with pytest.raises(otm.errors.TooLarge, match="budgets"):
-        choose_tree([0.5], draft_seconds=0.1, target_seconds=lambda n: 1.0, max_nodes=10**9)
-    with pytest.raises(otm.errors.TooLarge, match="ranks"):
-        otm.trees.rank_counts([0], [10**12])
-    with pytest.raises(otm.errors.TooLarge, match=r"V\^1000001"):
-        otm.sequence.markov_pair(2, order=10**6, rng=np.random.default_rng(0))
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: choose_tree(
+                [0.5], draft_seconds=0.1, target_seconds=lambda n: 1.0, max_nodes=10**9
+            ),
+            "budgets",
+        ),
+        (lambda: otm.trees.rank_counts([0], [10**12]), "ranks"),
+        (
+            lambda: otm.sequence.markov_pair(2, order=10**6, rng=np.random.default_rng(0)),
+            r"V\^1000001",
+        ),
+    ],
+)
+def test_sizes_are_checked_before_memory_is_taken(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(otm.errors.TooLarge, match=said):
+        call()
 
 
 def test_a_chain_that_stops_where_it_was_measured_says_so() -> None:

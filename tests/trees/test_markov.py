@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,14 +125,22 @@ def test_what_a_lone_symbol_lacks_to_one_is_no_entropy(lacks: float) -> None:
     assert tunstall_upper([1.0 - lacks], num_nodes=5) == math.inf
 
 
-def test_what_is_never_accepted_and_what_is_refused() -> None:
+def test_what_is_never_accepted_is_one_token() -> None:
     assert tunstall_upper(lambda path: 0.0, num_nodes=9, order=2) == pytest.approx(1.0, rel=SOLVED)
-    with pytest.raises(otm.errors.InvalidParameter, match="needs its order"):
-        tunstall_upper(STICKY, num_nodes=3)
-    with pytest.raises(otm.errors.InvalidParameter, match="a vector's is 0"):
-        tunstall_upper([0.5], num_nodes=3, order=1)
-    with pytest.raises(otm.errors.InvalidDistribution, match="sum to more than 1"):
-        tunstall_upper(lambda path: 0.6 * (path[-1] < 2), num_nodes=3, order=1)
-    with pytest.raises(otm.errors.TooLarge, match="50,000 ranks"):
-        tunstall_upper(lambda path: 1e-9, num_nodes=3, order=1)
     assert tunstall_upper(lambda path: 1e-9, num_nodes=3, order=1, max_width=2) >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "order", "error", "said"),
+    [
+        (STICKY, None, "InvalidParameter", "needs its order"),
+        ([0.5], 1, "InvalidParameter", "a vector's is 0"),
+        (chained([0.6, 0.6], [0.6, 0.6]), 1, "InvalidDistribution", "sum to more than 1"),
+        (lambda path: 1e-9, 1, "TooLarge", "50,000 ranks"),
+    ],
+)
+def test_what_has_no_bound_is_refused(
+    acceptance: Any, order: int | None, error: str, said: str
+) -> None:
+    with pytest.raises(getattr(otm.errors, error), match=said):
+        tunstall_upper(acceptance, num_nodes=3, order=order)

@@ -4,7 +4,9 @@ vertices.
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -149,15 +151,21 @@ def test_expected_tokens_of_many_vectors_are_those_of_each(kind: Any) -> None:
         assert isinstance(tree_expected_tokens(vectors[0, 0], shape=shape), float)
 
 
-def test_bad_limits_are_refused() -> None:
-    for name in ("max_depth", "max_width"):
-        for function in (optimal_tree, tree_program):
-            with pytest.raises(otm.errors.InvalidParameter, match=name):
-                function([0.5], num_nodes=3, **{name: 0})
-    with pytest.raises(otm.errors.InvalidParameter, match="order"):
-        optimal_tree([0.5], num_nodes=3, order=1)
-    with pytest.raises(otm.errors.TooLarge, match="optimal_tree has none"):
-        tree_program([0.5, 0.2], num_nodes=10**6)
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        *(
+            (functools.partial(function, [0.5], num_nodes=3, **{name: 0}), name)
+            for name in ("max_depth", "max_width")
+            for function in (optimal_tree, tree_program)
+        ),
+        (lambda: optimal_tree([0.5], num_nodes=3, order=1), "order"),
+        (lambda: tree_program([0.5, 0.2], num_nodes=10**6), "optimal_tree has none"),
+    ],
+)
+def test_bad_limits_are_refused(call: Callable[[], object], said: str) -> None:
+    with pytest.raises((otm.errors.InvalidParameter, otm.errors.TooLarge), match=said):
+        call()
 
 
 @pytest.mark.long

@@ -14,6 +14,8 @@ import otm
 from otm.trees.shape import TreeShape, level_order
 from tests.trees.instances import shapes
 
+MAKE = TreeShape.chain, TreeShape.batch, lambda n: TreeShape.sequences(n, n)
+
 
 def check_against_loops(shape: TreeShape) -> list[int]:
     """Assert levels, ranks and children; return the parents."""
@@ -113,21 +115,16 @@ def test_paths_with_gaps_are_refused(paths: list[tuple[int, ...]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "call", [TreeShape.chain, TreeShape.batch, lambda n: TreeShape.sequences(n, n)]
+    ("call", "said"),
+    [
+        *((lambda make=make: make(0), "at least 1|≥ 1") for make in MAKE),
+        *((lambda make=make: make(10**9), "50,000,000 drafted vertices") for make in MAKE),
+        (lambda: TreeShape.prefix_tree([10] * 12), "50,000,000 drafted vertices"),
+        (lambda: TreeShape.chain(2).children(3), "at most 2"),
+        (lambda: TreeShape.chain(1000).paths(), "Use parents and ranks"),
+        (lambda: level_order([0, 1]), "must be of the class TreeShape"),  # type: ignore[arg-type]
+    ],
 )
-def test_arguments_are_checked_before_memory_is_taken(call: Callable[[int], TreeShape]) -> None:
-    with pytest.raises(otm.errors.InvalidParameter):
-        call(0)
-    with pytest.raises(otm.errors.TooLarge):
-        call(10**9)
-
-
-def test_what_is_too_much_for_a_tree() -> None:
-    with pytest.raises(otm.errors.TooLarge):
-        TreeShape.prefix_tree([10] * 12)
-    with pytest.raises(otm.errors.InvalidParameter, match="at most 2"):
-        TreeShape.chain(2).children(3)
-    with pytest.raises(otm.errors.TooLarge, match="Use parents and ranks"):
-        TreeShape.chain(1000).paths()
-    with pytest.raises(otm.errors.InvalidParameter, match="must be of the class TreeShape"):
-        level_order([0, 1])  # type: ignore[arg-type]
+def test_what_is_no_tree_or_too_much_for_one(call: Callable[[], object], said: str) -> None:
+    with pytest.raises((otm.errors.InvalidParameter, otm.errors.TooLarge), match=said):
+        call()
