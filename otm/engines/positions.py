@@ -6,8 +6,8 @@ Engines print one number for each draft position. They nearly all mean *survival
 
 not the acceptance of draft i given that the drafts before it were accepted, s_i/s_{i−1}:
 multiplying survivals once more counts every rejection twice. EAGLE's lists `alpha` and `alpha_num`
-(accepted and tried at each position) are conditional. What each engine writes, and how it is read:
-`otm.engines.records`.
+(accepted and tried at each position) are conditional: survival is their running product. What each
+engine writes, and how it is read: `otm.engines.records`.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ class PositionAcceptance:
             i = int(np.argmax(values - level))
             raise InvalidDistribution(
                 f"Survival must not increase; position {i} has {values[i]:.6g} after "
-                f"{level[i]:.6g}. If these are conditional "
-                "acceptances, call PositionAcceptance.from_conditional."
+                f"{level[i]:.6g}. If these are conditional acceptances, such as EAGLE's "
+                "alpha/alpha_num, pass their running product."
             )
         level.setflags(write=False)
         known = level.size if measured is None else check_count(measured, name="measured")
@@ -142,34 +142,6 @@ class PositionAcceptance:
             f"PositionAcceptance(length={len(self.survival)}, "
             f"expected_tokens={self.expected_tokens:.6g})"
         )
-
-    @classmethod
-    def from_conditional(cls, acceptance: ArrayLike) -> PositionAcceptance:
-        """Multiply conditional acceptances, such as EAGLE's alpha/alpha_num, to survival.
-
-        Args:
-            acceptance: `(L,)`, of each draft given that those before it were accepted, in [0, 1].
-
-        Returns:
-            PositionAcceptance, whose survival is their running product.
-
-        Raises:
-            InvalidDistribution: unless each lies in [0, 1].
-
-        >>> PositionAcceptance.from_conditional([0.8, 0.75]).survival.round(6).tolist()
-        [0.8, 0.6]
-        """
-        array = plain_reals(acceptance, "acceptance")
-        if (
-            array.ndim != 1
-            or array.dtype.kind not in "iuf"
-            or not ((array >= 0) & (array <= 1)).all()
-        ):
-            raise InvalidDistribution(
-                "acceptance must hold one probability per position, (L,) in [0, 1]; got "
-                f"{array.dtype} of shape {array.shape}. Divide what was accepted by what was tried."
-            )
-        return cls(np.cumprod(array.astype(np.float64)))
 
     def to_csv(self) -> str:
         r"""Write a row for each position, which `parse_acceptance` reads back exactly.

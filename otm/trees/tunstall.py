@@ -130,8 +130,7 @@ def tunstall_upper(
         states = MarkovAcceptance.of(acceptance, check_count(order, name="order", minimum=0), width)
         return states.bound(math.log2(1 + (nodes + 1) * (states.num_symbols - 1)) * _ROUNDED_UP)
     refuse_order(order)
-    vector = check_acceptance(acceptance)[:width]
-    symbols = np.append(vector, rejected_mass(vector))
+    symbols = _symbols(check_acceptance(acceptance)[:width])
     return _bound(nodes, int((symbols > 0).sum()), entropy_bits(symbols))
 
 

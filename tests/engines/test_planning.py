@@ -280,19 +280,17 @@ def test_vllm_s_table_is_the_plan_of_every_batch_size(asked: dict[str, Any]) -> 
             vllm_lengths(record, costs, context=50, max_batch=wrong)
 
 
-def test_a_mean_bounds_the_plan_of_every_law_that_has_it() -> None:
+@pytest.mark.parametrize("counts", [[4, 0, 0, 6], [1, 3, 5, 1], [0, 10, 0, 0]])
+def test_a_mean_bounds_the_plan_of_every_law_that_has_it(counts: list[int]) -> None:
     """What ran is as fast as the law's own plan says, and its curve lies within the bounds."""
     costs = CostSurface.flat(draft=0.003, target={0: 0.020, 3: 0.024})
-    for counts in ([4, 0, 0, 6], [1, 3, 5, 1], [0, 10, 0, 0]):
-        tally = Tally.of_histogram(counts, name="", drafted=30)
-        law = AcceptanceRecord(form="", unit="server", parts=(tally,), convention="")
-        summed = dataclasses.replace(tally, survivors=None)
-        mean = dataclasses.replace(law, parts=(summed,))
-        (choice,) = plan_lengths(law, costs).choices
-        plan = plan_mean(mean, costs, batch=1, context=0)
-        assert plan.over_plain == pytest.approx(choice.curve[3], rel=1e-12)
-        assert (plan.lower <= choice.curve + 1e-12).all()
-        assert (plan.upper >= choice.curve - 1e-12).all()
+    tally = Tally.of_histogram(counts, name="", drafted=30)
+    law, mean = (record_of(one) for one in (tally, dataclasses.replace(tally, survivors=None)))
+    (choice,) = plan_lengths(law, costs).choices
+    plan = plan_mean(mean, costs, batch=1, context=0)
+    assert plan.over_plain == pytest.approx(choice.curve[3], rel=1e-12)
+    assert (plan.lower <= choice.curve + 1e-12).all()
+    assert (plan.upper >= choice.curve - 1e-12).all()
     assert plan_mean(mean, costs, batch=1, context=0, drafts=3).pays == plan.pays
     with pytest.raises(otm.errors.InvalidParameter, match="at most 1"):
         plan_mean(law, costs, batch=1, context=0, drafts=1)

@@ -86,8 +86,10 @@ def test_damaged_csv_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "argument"),
     [
-        *((PositionAcceptance, bad) for bad in ([], [math.nan], [[0.5]], [0.5, 0.7], [1.5])),
-        *((PositionAcceptance.from_conditional, bad) for bad in ([1.5], [math.nan], [True])),
+        *(
+            (PositionAcceptance, bad)
+            for bad in ([], [math.nan], [[0.5]], [0.5, 0.7], [1.5], [True])
+        ),
         *((lambda n: PositionAcceptance([0.8, 0.6], measured=n), bad) for bad in (0, 3, 1.0)),
     ],
 )

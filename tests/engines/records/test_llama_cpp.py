@@ -7,7 +7,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import otm
 from otm.engines.records import estimate_tokens, parse_acceptance, survival_bounds
 
 
@@ -24,27 +23,21 @@ def one_line(accepted: np.ndarray, drafted: int, positions: int) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_steps_and_counts_are_recovered_up_to_what_rounding_hides(seed: int) -> None:
     """Below 400 steps three decimals tell counts apart; the mean's two decimals leave few
-    candidates for the steps.
+    candidates for the steps, and another number of them prints the same line.
     """
     rng = np.random.default_rng(seed)
     right = 0
     for _ in range(40):
         accepted = np.minimum(rng.geometric(0.35, size=rng.integers(5, 400)) - 1, 4)
-        record = parse_acceptance(one_line(accepted, 4 * accepted.size, 4))
-        (part,) = record.parts
+        (part,) = parse_acceptance(one_line(accepted, 4 * accepted.size, 4)).parts
+        survivors = [(accepted > i).sum() for i in range(4)]
         assert part.accepted == accepted.sum()
-        if part.steps == accepted.size:
-            right += 1
-            assert part.survivors.tolist() == [(accepted > i).sum() for i in range(4)]
-        else:  # another number of steps prints the same line
-            again = [f"{value:.3f}" for value in part.survivors / part.steps]
-            assert again == [f"{np.mean(accepted > i):.3f}" for i in range(4)]
-        np.testing.assert_allclose(
-            record.survival.survival, [np.mean(accepted > i) for i in range(4)], atol=5.1e-4
-        )
+        found, known = part.survivors / part.steps, np.array(survivors) / accepted.size
+        assert [f"{rate:.3f}" for rate in found] == [f"{rate:.3f}" for rate in known]
+        right += part.steps == accepted.size and part.survivors.tolist() == survivors
     assert right >= 35
 
 
@@ -60,14 +53,12 @@ def test_a_list_that_is_cut_short_is_not_the_mean() -> None:
     """An n-gram drafter drafts 16 tokens; the list has the 3 positions of the draft model."""
     accepted = np.array([0, 2, 16, 16, 5, 0, 1, 16, 3, 16])
     record = parse_acceptance(one_line(accepted, 160, 3))
-    assert record.pooled_mean == pytest.approx(1 + accepted.mean())
-    assert 1 + record.survival.survival.sum() == pytest.approx(1 + np.minimum(accepted, 3).mean())
     assert record.unlocated == pytest.approx(np.maximum(accepted - 3, 0).mean())
     assert any("cut short" in note for note in record.notes)
     # Up to the list's end tokens are right; the engine's own mean is the whole.
     estimate = estimate_tokens(record)
     assert estimate.tokens[-1] == pytest.approx(1 + np.minimum(accepted, 3).mean())
-    assert estimate.engine_tokens == pytest.approx(1 + accepted.mean())
+    assert estimate.engine_tokens == record.pooled_mean == pytest.approx(1 + accepted.mean())
     assert record.censoring == "hidden"
     assert survival_bounds(record).upper.tolist() == [1, 1, 1]
 
@@ -121,12 +112,8 @@ def test_interleaved_slots_keep_their_own_sums() -> None:
 
 
 def test_without_trace_level_there_are_means() -> None:
-    text = "".join(
-        f"slot print_timing: id  0 | task {i} | draft acceptance = 0.5 ({a} accepted / 20 "
-        f"generated), mean len = {mean}\n"
-        for i, (a, mean) in enumerate([(14, "2.40"), (0, " 1.00")])
-    )
+    """A request that accepts nothing took as many steps a draft as the others."""
+    line = "slot print_timing: id  0 | task 1 | draft acceptance = 0.5 ({} accepted / 20 generated)"
+    text = f"{line.format(14)}, mean len = 2.40\n{line.format(0)}, mean len =  1.00\n"
     record = parse_acceptance(text)
     assert (record.requests, record.measured, record.request_mean) == (2, 0, pytest.approx(1.7))
-    with pytest.raises(otm.errors.InvalidParameter, match=r"means only, 1\.7 tokens"):
-        _ = record.survival
