@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import torch
+from scipy.stats import chi2
 
 import otm
 from analysis.kernels.grid import ScoreGrid
 from analysis.kernels.scores import Scored
-from analysis.kernels.step import rows
+from analysis.kernels.step import Verified, rows
 from analysis.kernels.vocabulary import TorchRows
 from otm.sequence import TableModel, outcomes
 from otm.sequence.block_verification import verify_block
 from otm.sequence.models import Context
-from tests.analysis.kernels.steps import completion
+from tests.analysis.kernels.steps import check_nodes, completion, texts_differ
 
 
 class Drafted:
@@ -74,6 +76,27 @@ class Drafted:
                     law[text] += mass * share * completion(self.target, text, self.length + 1)
                     tokens += mass * share * len(text)
         return law, tokens
+
+    def steps(self, kernel: Callable[..., Verified], size: int, grid: ScoreGrid) -> Verified:
+        """Steps in float32 on drafts at random: the nodes that they tell are those of their drafts,
+        and their texts have the target's law, χ² at 10⁻⁶.
+        """
+        rng, number = np.random.default_rng(0), 1 + self.k * self.length
+        chosen = torch.from_numpy(rng.choice(len(self.mass), size, p=self.mass))
+        candidates = self.candidates[chosen]
+        found = kernel(
+            candidates,
+            self.paths[:1].expand(size, -1, -1),
+            self.q[chosen].float(),
+            self.p[chosen].float(),
+            torch.rand((size, number), generator=torch.Generator().manual_seed(1)),
+            torch.rand(size, generator=torch.Generator().manual_seed(2)),
+            grid,
+        )
+        check_nodes(found, candidates)
+        texts = self.draft.num_tokens ** (self.length + 1)
+        assert texts_differ(found, self.target, rng) <= chi2.isf(1e-6, texts - 1)
+        return found
 
     def step(
         self, contexts: list[Context], selected: np.ndarray, randomness: otm.sequence.Randomness

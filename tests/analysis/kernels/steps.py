@@ -1,5 +1,5 @@
-"""What the kernels of verification are tested on: random rows, given uniforms, the library's step
-on the same ones.
+"""What the kernels of verification are tested on: all of them in one form, random rows, given
+uniforms, the library's step on the same ones.
 """
 
 from __future__ import annotations
@@ -10,14 +10,76 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from analysis.kernels.block_kseq import block_kseq
+from analysis.kernels.chain import block, token_by_token
+from analysis.kernels.grid import ScoreGrid
+from analysis.kernels.scores import refined_scores
 from analysis.kernels.step import Verified
+from analysis.kernels.traversal import traversal
+from analysis.kernels.trees import recursive_rejection
+from analysis.kernels.vertices import optimal_by_vertex
 from otm.audit.trees import DraftedTree
 from otm.sequence import Decoder, Sampled, TableModel, sequence_law
 from otm.sequence.decoder import DraftTree
 from otm.trees import TreeShape
 from tests.sequence.toys import random_pair_of_rows
+
+CHAIN, SEQUENCES = TreeShape.chain(3), TreeShape.sequences(2, 2)
+TREE = TreeShape([0, 0, 0, 1, 1])
+GRID = ScoreGrid.of(2, "cpu", octaves=2, per_octave=2)
+
+
+def on_sequences(kernel: Any, grid: ScoreGrid | None = None) -> Any:
+    """A kernel of sequences on two of two tokens, level by level, its grid where they are."""
+
+    def verify(candidates: torch.Tensor, *rest: Any, **over: Any) -> Verified:
+        device = candidates.device
+        paths = torch.arange(1, 5, device=device).view(2, 2).T.expand(len(candidates), -1, -1)
+        grids = () if grid is None else (grid if device.type == "cpu" else elsewhere(grid, device),)
+        found: Verified = kernel(candidates, paths, *rest, *grids, **over)
+        return found
+
+    return verify
+
+
+def elsewhere(grid: ScoreGrid, device: torch.device) -> ScoreGrid:
+    """The grid as it would be made there, without its numbers."""
+    tensors = {
+        name: torch.empty(value.shape, dtype=value.dtype, device=device)
+        for name, value in vars(grid).items()
+        if isinstance(value, torch.Tensor)
+    }
+    return dataclasses.replace(grid, **tensors)
+
+
+def on_a_tree(kernel: Any) -> Any:
+    """A kernel of trees with three children, of which the first has two."""
+
+    def verify(candidates: torch.Tensor, *rest: Any, **over: Any) -> Verified:
+        links = torch.full((2, 6), -1, dtype=torch.int64, device=candidates.device)
+        links[0, :2] = torch.arange(1, 5, 3, device=candidates.device)
+        links[1, 1:3] = torch.arange(2, 4, device=candidates.device)
+        links[1, 4] = 5
+        children, siblings = links[:, None].expand(-1, len(candidates), -1)
+        found: Verified = kernel(candidates, children, siblings, *rest, depth=2, **over)
+        return found
+
+    return verify
+
+
+KERNELS: dict[str, tuple[Any, TreeShape]] = {
+    "token by token": (token_by_token, CHAIN),
+    "block": (block, CHAIN),
+    "refined scores": (on_sequences(refined_scores, GRID), SEQUENCES),
+    "optimal by vertex": (on_sequences(optimal_by_vertex, GRID), SEQUENCES),
+    "block K-SEQ": (on_sequences(block_kseq), SEQUENCES),
+    "recursive rejection": (on_a_tree(recursive_rejection), TREE),
+    "traversal": (on_a_tree(traversal), TREE),
+}
+every_kernel = pytest.mark.parametrize("name", KERNELS)
 
 
 class Given(np.random.Generator):
@@ -130,9 +192,15 @@ class Requests:
 def texts(tokens: torch.Tensor, count: torch.Tensor) -> list[list[int]]:
     """The tokens of each request, after checking that only −1 follows."""
     for row, number in zip(tokens, count, strict=True):
-        assert row[number:].eq(-1).all()
-        assert row[:number].ge(0).all()
+        assert row[number:].eq(-1).all() and row[:number].ge(0).all()
     return [row[:number].tolist() for row, number in zip(tokens, count, strict=True)]
+
+
+def check_nodes(found: Verified, candidates: torch.Tensor) -> None:
+    """The drafts that are kept are those at the nodes that are told."""
+    kept = found.nodes[:, 1:] > 0
+    drafted = candidates.gather(1, found.nodes.clamp(min=0))[:, 1:]
+    assert drafted[kept].equal(found.tokens[:, :-1][kept])
 
 
 def completion(target: TableModel, text: tuple[int, ...], length: int) -> np.ndarray:

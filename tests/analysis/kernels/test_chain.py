@@ -1,4 +1,4 @@
-"""Chains against the library's decoders on the same uniforms, and audited."""
+"""Chains against the library's decoders on the same uniforms."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from analysis.adapters.engines import from_uniform_kernel
 from analysis.kernels.chain import block, token_by_token
-from benchmarks.corpus.entries import markov_models
-from otm.audit import sequence
 from otm.sequence import BlockVerification, SpeculativeSampling
 from otm.trees import TreeShape
 from tests.analysis.kernels.steps import Requests, texts
@@ -35,54 +32,6 @@ def test_the_same_uniforms_write_the_library_s_tokens(name: str, length: int) ->
     assert {len(text) for text in written} == set(range(1, length + 2))
     place = torch.arange(length + 1)
     assert found.nodes.equal(torch.where(place < found.count[:, None], place, -1))
-
-
-@both
-@pytest.mark.parametrize("length", [1, 3])
-def test_float32_differs_where_rounding_moves_a_boundary_only(name: str, length: int) -> None:
-    """A test or a draw changes if its uniform falls between the roundings of a boundary: a relative
-    2⁻²² of up to L + 1 of them a request, 10⁻⁵ a batch of ten: none of 2,000 requests,
-    or one or two by chance.
-    """
-    kernel = KERNELS[name][0]
-    requests = Requests.random(TreeShape.chain(length), 2000, 5, 17)
-    exact = kernel(*requests.arguments)
-    rounded = kernel(requests.candidates, *(one.float() for one in requests.arguments[1:]))
-    assert (exact.tokens != rounded.tokens).any(dim=1).sum() <= 2
-
-
-def one_row(kernel: Any) -> Any:
-    """A kernel in the order of the audit's templates; the last uniform is for the last token."""
-    return lambda p, x, q, u: kernel(torch.nn.functional.pad(x, (1, 0)), q, p, u, u[:, -1]).tokens
-
-
-@pytest.mark.parametrize(
-    ("kernel", "gamma"),
-    [(token_by_token, 1), pytest.param(block, 2, marks=pytest.mark.long)],
-)
-def test_lossless_by_the_exact_audit(kernel: Any, gamma: int) -> None:
-    models = markov_models(gamma)
-    candidate = from_uniform_kernel(one_row(kernel), name=kernel.__name__)
-    audit = sequence(candidate, draft=models.draft, target=models.target, num_drafts=gamma)
-    assert audit.verdict == "lossless"
-    assert audit.total_variation < 1e-14
-
-
-def test_the_same_audit_finds_a_bonus_token_after_a_rejection() -> None:
-    def broken(*arguments: Any) -> Any:
-        tokens = one_row(token_by_token)(*arguments)
-        if tokens[0, -1] < 0:
-            tokens[0, -1] = int(arguments[3][0, -1] >= arguments[2][0, -1, 0])
-        return tokens
-
-    models = markov_models(1)
-    audit = sequence(
-        from_uniform_kernel(broken, name="m"),
-        draft=models.draft,
-        target=models.target,
-        num_drafts=1,
-    )
-    assert audit.verdict == "not lossless"
 
 
 @both

@@ -149,5 +149,4 @@ def test_a_device_is_never_waited_for() -> None:
         rest = uniforms, uniforms[:, 0], rows, rows
         sglang.tree_speculative_sampling(*outputs, *[integers] * 4, *rest)
         sglang.tree_speculative_sampling_target_only(*outputs, *[integers] * 4, *rest)
-    assert not watch.waits
-    assert not watch.sends
+    assert not watch.waits + watch.sends
