@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +11,6 @@ import torch
 from torch.nn import functional
 from transformers.generation import utils
 
-import otm
 from analysis.adapters.engines import (
     from_logit_kernel,
     from_probability_kernel,
@@ -25,13 +22,12 @@ from analysis.models.pair import Pair, load_pair
 from benchmarks.corpus import listing
 from benchmarks.corpus.entries import markov_models
 from benchmarks.public_code import assisted
-from otm.audit import Errors, battery, sampled, sampled_blocks, sequence
+from otm.audit import battery, sampled_blocks, sequence
 from otm.audit.standard_problems import table_model
 from otm.sequence.models import TableModel
 from otm.tabular import section
 from tests.paths import ROOT
 
-HALF = Fraction(1, 2)
 PROMPT = "Parameters\n----------\nx :"
 """A prompt after which the pair agrees in part: total variation .11 at the first token and .34 at
 the second, top-k = 3.
@@ -104,7 +100,6 @@ class TestTextbook:
         first row keeps 0 with 1/9 + 1/12 and else is given the residual, token 1, whatever it
         drafted: Pr(0) = 7/36, TV = 1/2 − 7/36 = 11/36.
         """
-        keeps_zero = Fraction(9, 16) * Fraction(2, 3) ** 4 + Fraction(3, 16) * Fraction(2, 3) ** 2
         audit = sequence(
             listing.beside_another_row(),
             draft=same_everywhere([0.75, 0.25], 1),
@@ -112,8 +107,7 @@ class TestTextbook:
             num_drafts=1,
         )
         assert (audit.method, audit.first_position) == ("traced", 1)
-        assert audit.total_variation == pytest.approx(float(HALF - keeps_zero), abs=1e-14)
-        assert HALF - keeps_zero == Fraction(11, 36)
+        assert audit.total_variation == pytest.approx(11 / 36, abs=1e-14)
 
     def test_the_documented_figures_are_these(self) -> None:
         text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
@@ -154,14 +148,13 @@ class TestEngineTemplates:
         """Σ min(p, q) = .7 must lie in the 95 % interval (wrong once in twenty seeds; this one is
         fixed).
         """
+        candidate = from_probability_kernel(self.kernel, name="probabilities", device=device)
         if of_logits:
             candidate = from_logit_kernel(
                 lambda p, x, q, g: self.kernel(p.softmax(-1), x, q.softmax(-1), g),
                 name="logits",
                 device=device,
             )
-        else:
-            candidate = from_probability_kernel(self.kernel, name="probabilities", device=device)
         audit = self.audited(candidate)
         assert audit.verdict == "no difference found"
         assert audit.rule is not None
@@ -175,10 +168,6 @@ class TestEngineTemplates:
         def untruncated(p: Any, x: Any, q: Any, generator: Any) -> Any:
             return self.kernel(p.softmax(-1), x, q.clamp_min(-3.0).softmax(-1), generator)
 
-        # nothing is truncated
-        assert (
-            self.audited(from_logit_kernel(untruncated, name="m")).verdict == "no difference found"
-        )
         audit = self.audited(from_logit_kernel(untruncated, name="m"), [0.25, 0.25, 0.5, 0.0])
         assert audit.verdict == "not lossless"
         assert audit.samples <= 1000
@@ -208,14 +197,6 @@ class TestEngineTemplates:
 @pytest.fixture(scope="module")
 def pair() -> Pair:
     return load_pair(device="cpu")
-
-
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """Transformers 5 logs and warns about how its own assisted decoding calls `generate`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def accept_everything(ids: Any, candidate_logits: Any, length: int, logits: Any, **_: Any) -> Any:
@@ -253,20 +234,6 @@ class TestTransformersFunction:
             assert tokens == ours.tokens[0, : len(tokens)].tolist()
             assert (matches + 1, len(tokens)) == (int(ours.count), matches + 1)
 
-    def test_no_difference_on_its_own_randomness(self) -> None:
-        """Float32, torch's generator: a total variation of .08 on three tokens is found with
-        probability 1 − 1e-3.
-        """
-
-        def first(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
-            return assisted.on_own_randomness(p[None], np.stack([q, q]), drafts, uniforms)[0][0]
-
-        torch.manual_seed(0)
-        problem = otm.Problem(draft=[0.2, 0.5, 0.3], target=[0.55, 0.4, 0.05], law=otm.IID(1))
-        audit = sampled(first, problem, rng=np.random.default_rng(0), errors=Errors(detect=0.08))
-        assert audit.verdict == "no difference found"
-        assert audit.detect <= 0.0801
-
     def test_a_uniform_of_zero_accepts_an_impossible_token(self) -> None:
         """It compares with ≤: a draft of target probability 0 is kept where `torch.rand` returns
         exactly 0, once in 2^24 draws.
@@ -300,16 +267,9 @@ class TestTransformersFunction:
         ours = on_blocks(q, torch.tensor([[7]]), torch.cat([p, p], dim=1), uniforms)
         assert ours.tokens.tolist() == [[4, -1]]
 
-    @pytest.mark.long
-    def test_lossless_in_sequence_mode_on_two_drafts(self) -> None:
-        models = markov_models(2)
-        audit = sequence(
-            assisted.TRANSFORMERS, draft=models.draft, target=models.target, num_drafts=2
-        )
-        assert audit.verdict == "lossless"
 
-
-@pytest.mark.usefixtures("quiet")
+# transformers logs and warns about how its own assisted decoding calls `generate`
+@pytest.mark.filterwarnings("ignore")
 class TestTransformersGenerate:
     """A complete `generate(assistant_model=…, do_sample=True)` on the shipped pair."""
 
@@ -335,13 +295,6 @@ class TestTransformersGenerate:
         )
         assert audit.verdict == "no difference found"
         assert audit.cells == 28
-
-    def test_no_difference_over_whole_texts(self, pair: Pair) -> None:
-        torch.manual_seed(1)
-        prompts = [pair.encode(text) for text in ("Return the largest", "The default is")]
-        audit = assisted.audit_texts(pair, prompts, num_tokens=40, detect=0.7)
-        assert audit.verdict == "no difference found"
-        assert audit.records == 80
 
     def test_both_audits_find_a_generate_that_accepts_everything(
         self, pair: Pair, monkeypatch: pytest.MonkeyPatch

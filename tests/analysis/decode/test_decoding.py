@@ -65,13 +65,6 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_records(tmp_path: Path) -> N
         assert values(decode(torn)) == values(whole)
 
 
-def test_a_record_does_not_depend_on_its_neighbours(tmp_path: Path) -> None:
-    whole = {record.task: record.tokens for record in decode(tmp_path / "whole.jsonl")}
-    for task in TASKS[::3]:
-        (alone,) = decode(tmp_path / f"{TASKS.index(task)}.jsonl", [task])
-        assert alone.tokens == whole[task]
-
-
 def test_records_add_up(tmp_path: Path) -> None:
     for record in decode(tmp_path / "results.jsonl"):
         assert len(record.tokens) == 12 <= sum(record.lengths) < 12 + 4

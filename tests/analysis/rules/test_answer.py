@@ -21,6 +21,7 @@ from analysis.rules.answer import RulesRead, as_json, attribute, place_of, read_
 from analysis.rules.attribution import predicted_given
 from analysis.rules.rules import BLOCK, Reader, Sizes
 from analysis.rules.screen import screen
+from analysis.steps.texts import SampledText
 from otm.commands.printing import WIDTH
 from otm.engines import AcceptanceRecord
 from otm.engines.records import Tally
@@ -33,6 +34,17 @@ DATA = ROOT / "figures" / "data"
 SIZES = Sizes(length=2, nodes=4, sequences=2, num_tokens=16, texts=24)
 EOS = 3  # rare
 FILTERED = otm.Processing(temperature=0.7, top_p=0.9)
+
+
+def accepted_histogram(text: SampledText, length: int, start: int) -> list[int]:
+    """How many steps of chains of argmax drafts accept 0, …, L of them along a text."""
+    certain, at = text.draft.argmax(axis=1) == text.tokens, start
+    counts = [0] * (length + 1)
+    while at < len(certain):
+        accepted = int(np.cumprod(certain[at : at + length]).sum())
+        counts[accepted] += 1
+        at += 1 + accepted
+    return counts
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +143,7 @@ def test_a_record_of_written_texts_and_another_draft_beside() -> None:
         text = reader.sample(prompts, number)
         assert text is not None
         written.append(text.tokens.tolist())
-        certain, at = text.draft.argmax(axis=1) == text.tokens, 1
-        while at < len(certain):
-            accepted = int(np.cumprod(certain[at : at + 2]).sum())
-            counts[accepted] += 1
-            at += 1 + accepted
+        counts += accepted_histogram(text, 2, 1)
     part = Tally.of_histogram(counts, name="")
     record = AcceptanceRecord(form="drawn", unit="server", parts=(part,), convention="", length=2)
     other = toy_reader(sizes, setting=Setting(FILTERED, FILTERED))
@@ -200,11 +208,7 @@ def test_the_record_of_the_page_is_that_of_argmax_drafts_along_its_texts() -> No
     for text, meta in zip(texts, metas, strict=True):
         found = reader.given(text["prompt"], text["tokens"])
         assert found is not None
-        certain, at, counts = found.draft.argmax(axis=1) == found.tokens, 0, [0] * 5
-        while at < len(certain):
-            accepted = int(np.cumprod(certain[at : at + 4]).sum())
-            counts[accepted] += 1
-            at += 1 + accepted
+        counts = accepted_histogram(found, 4, 0)
         told = meta["meta_info"]
         assert told["spec_accept_histogram"] == counts
         assert told["completion_tokens"] == len(text["tokens"])

@@ -1,13 +1,27 @@
-"""Runs of training that are interrupted where a test says."""
+"""A text to train on, and runs of training that are interrupted where a test says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analysis.train import resumable
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of blocks."""
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(
+        "\n\n".join(
+            f"Paragraph {i}: return the {i % 7}th value of the list, or raise an error."
+            for i in range(600)
+        )
+    )
+    return path
 
 
 @pytest.fixture

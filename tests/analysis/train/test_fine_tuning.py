@@ -25,18 +25,6 @@ DRAFT = str(SHIPPED_PAIR / "draft_small")
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(
-        "\n\n".join(
-            f"Paragraph {i}: return the {i % 7}th value of the list, or raise an error."
-            for i in range(300)
-        )
-    )
-    return path
-
-
-@pytest.fixture(scope="module")
 def bench(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     torch.set_num_threads(1)
     work = tmp_path_factory.mktemp("work")
@@ -52,10 +40,6 @@ def bench(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     np.testing.assert_array_equal(again.tokens, found.tokens)
     assert len(found.chosen_on) == PLAN.windows
     return dataclasses.replace(found, reported_on=found.reported_on[:3])
-
-
-def weights(model: Any) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(
@@ -74,9 +58,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         once("cut")
     interrupt_after(None)
     resumed = once("cut")
-    start = weights(bench.pair.draft)
+    start = bench.pair.draft.state_dict()
     for candidate in candidates:
-        left, right = weights(whole[candidate]), weights(resumed[candidate])
+        left, right = whole[candidate].state_dict(), resumed[candidate].state_dict()
         assert all(torch.equal(left[name], right[name]) for name in left)
         assert any(not torch.equal(left[name], start[name]) for name in left)
     with pytest.raises(AnalysisError, match="same recipe"):
@@ -93,7 +77,7 @@ def test_what_trains_beside_a_candidate_does_not_matter(bench: Bench, tmp_path: 
     alone = fine_tuning.train_side_by_side(
         bench, candidates[-1:], seed=3, steps=2, folder=tmp_path / "alone"
     )
-    left, right = weights(together[candidates[-1]]), weights(alone[candidates[-1]])
+    left, right = (found[candidates[-1]].state_dict() for found in (together, alone))
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 

@@ -1,5 +1,6 @@
 """Training: a killed run continues on the trajectory of an uninterrupted one, bit for bit."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,25 +23,9 @@ RECIPE = training.Recipe(vocabulary=300, context=16, batch=2, draft=TINY, target
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(
-        "\n\n".join(
-            f"Paragraph {i}: return the {i % 7}th value of the list, or raise an error."
-            for i in range(600)
-        )
-    )
-    return path
-
-
-@pytest.fixture(scope="module")
 def tokens(text: Path, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tokens")
     return training.prepare_tokens(corpus.from_text_files([text]), RECIPE, folder)
-
-
-def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in model.named_parameters()}
 
 
 def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
@@ -105,16 +91,6 @@ def test_training_lowers_the_loss(tokens, tmp_path: Path) -> None:
     assert after.nats_per_token < 0.6 * before.nats_per_token
 
 
-def test_checkpoint_of_another_recipe_is_refused(tokens, tmp_path: Path) -> None:
-    tokenizer, train, _, _ = tokens
-    training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
-    other = training.Size(
-        width=16, layers=1, heads=2, feed_forward=32, steps=13, learning_rate=1e-2
-    )
-    with pytest.raises(AnalysisError, match="same recipe"):
-        training.train_model(other, RECIPE, train, len(tokenizer), folder=tmp_path)
-
-
 def test_batches_depend_on_seed_and_step_only(tokens) -> None:
     _, train, _, _ = tokens
     assert torch.equal(training.batch(train, RECIPE, 1, 3), training.batch(train, RECIPE, 1, 3))
@@ -122,21 +98,16 @@ def test_batches_depend_on_seed_and_step_only(tokens) -> None:
 
 
 def test_short_or_unreadable_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AnalysisError, match="UTF-8"):
-        corpus.from_text_files([tmp_path / "missing.txt"])
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(AnalysisError, match="UTF-8"):
-        corpus.from_text_files([tmp_path / "latin.txt"])
-    (tmp_path / "one.txt").write_text("one block")
-    with pytest.raises(AnalysisError, match="at least two blocks"):
-        corpus.from_text_files([tmp_path / "one.txt"])
-
-
-def test_recipe_with_unknown_field_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.json"
-    path.write_text('{"momentum": 1}')
-    with pytest.raises(AnalysisError, match="momentum"):
-        pair_training.recipe_from_json(path)
+    path = tmp_path / "some.txt"
+    for content, message in (
+        (None, "UTF-8"),
+        (b"caf\xe9", "UTF-8"),
+        (b"one block", "at least two blocks"),
+    ):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(AnalysisError, match=message):
+            corpus.from_text_files([path])
 
 
 def test_docstrings_are_gathered_once_each_and_split_by_file(tmp_path: Path) -> None:
@@ -160,22 +131,28 @@ def test_closure_holds_what_pinned_packages_pull_in() -> None:
     assert names == sorted(names)
 
 
-def test_a_checkpoint_of_another_text_or_with_another_weight_is_refused(
+def test_a_checkpoint_of_another_recipe_or_text_or_with_another_weight_is_refused(
     tokens, tmp_path: Path
 ) -> None:
     tokenizer, train, _, _ = tokens
-    training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
-    with pytest.raises(AnalysisError, match="same recipe and text"):
-        training.train_model(TINY, RECIPE, train[1:], len(tokenizer), folder=tmp_path)
+
+    def trained(size: training.Size = TINY, on: Any = train) -> None:
+        training.train_model(size, RECIPE, on, len(tokenizer), folder=tmp_path)
+
+    trained()
     path = tmp_path / "checkpoint.safetensors"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(AnalysisError, match="another digest"):
-        training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
-    path.write_bytes(data[:-1])
-    with pytest.raises(AnalysisError, match=r"checkpoint\.safetensors must be a checkpoint"):
-        training.train_model(TINY, RECIPE, train, len(tokenizer), folder=tmp_path)
+    data = path.read_bytes()
+    longer = dataclasses.replace(TINY, steps=13)
+    flipped = data[:-1] + bytes([data[-1] ^ 1])
+    for size, on, written, message in (
+        (longer, train, data, "same recipe and text"),
+        (TINY, train[1:], data, "same recipe and text"),
+        (TINY, train, flipped, "another digest"),
+        (TINY, train, data[:-1], r"checkpoint\.safetensors must be a checkpoint"),
+    ):
+        path.write_bytes(written)
+        with pytest.raises(AnalysisError, match=message):
+            trained(size, on)
 
 
 def test_what_was_prepared_and_is_damaged_is_prepared_again(text: Path, tmp_path: Path) -> None:
@@ -196,6 +173,7 @@ def test_what_was_prepared_and_is_damaged_is_prepared_again(text: Path, tmp_path
 @pytest.mark.parametrize(
     "change",
     [
+        '"momentum": 1',
         '"vocabulary": "300"',
         '"vocabulary": 1e3',
         '"vocabulary": 70000',
