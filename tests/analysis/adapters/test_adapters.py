@@ -14,6 +14,7 @@ from transformers.generation import utils
 from analysis.adapters.engines import (
     from_logit_kernel,
     from_probability_kernel,
+    from_uniform_kernel,
 )
 from analysis.errors import AnalysisError
 from analysis.kernels.chain import token_by_token
@@ -159,6 +160,12 @@ class TestEngineTemplates:
         assert audit.verdict == "no difference found"
         assert audit.rule is not None
         assert audit.rule.low <= 0.7 <= audit.rule.high
+
+    def test_a_kernel_of_given_uniforms_is_audited_exactly(self) -> None:
+        candidate = from_uniform_kernel(lambda *given: on_blocks(*given).tokens, name="ours")
+        models = markov_models(1)
+        audit = sequence(candidate, draft=models.draft, target=models.target, num_drafts=1)
+        assert (audit.verdict, audit.total_variation < 1e-14) == ("lossless", True)
 
     def test_a_kernel_without_top_p_is_found(self) -> None:
         """The problem's target is truncated, the kernel's logits are not: an impossible token
