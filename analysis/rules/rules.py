@@ -32,7 +32,6 @@ from ..models.translated import SharedTokens
 from ..steps.likeliest_trees import match_law
 from ..steps.noise_trees import noise_given, noise_law, noise_scale
 from ..steps.texts import SampledText
-from .strings import along_strings
 
 NOTHING, NOISE = "nothing", "shared noise"
 PROBABILITIES, TREES = "draft probabilities", "tree attention"
@@ -319,3 +318,39 @@ def in_bfloat16(masses: Floats) -> Floats:
 
     rounded = torch.from_numpy(masses).float().bfloat16().double().numpy()
     return np.asarray(rounded / rounded.sum(axis=1, keepdims=True))
+
+
+def along_strings(
+    draft: SharedTokens, text: SampledText, *, length: int, starts: int, eos: int | None
+) -> Walk:
+    """Walk by string-level exact match (SLEM): a draft with another tokenizer writes text.
+
+    It writes its L likeliest next tokens, which the target's tokenizer reads, as L of its own at
+    most; such a drafted token stands if the target's own sample is the same. Nothing of it is
+    random given the text, so that, as for trees of likeliest paths,
+
+        S_i(t) = [the text's next i − 1 tokens are drafted] · q(the i-th drafted token).
+
+    Args:
+        draft: with its own tokenizer.
+        text: along which it is walked.
+        length: L.
+        starts: steps start before this position.
+        eos: the token that ends a text.
+
+    Cost: L draft calls over all starts together.
+
+    Reference: SLEM of Timor et al. 2025 (2502.05202), section 3.
+    """
+    number = len(text.tokens)
+    starts = min(starts, number)
+    reached, gained = np.zeros((length + 1, starts)), np.zeros((length, starts))
+    reached[0] = 1.0
+    written = draft.continued([text.context(start) for start in range(starts)], length)
+    for start, tokens in enumerate(written):
+        for place, token in enumerate(tokens[: min(length, number - start)]):
+            gained[place, start] = text.target[start + place, token] * (token != eos)
+            if token != text.tokens[start + place]:
+                break
+            reached[place + 1, start] = 1.0
+    return Walk.of(reached, gained)

@@ -72,12 +72,10 @@ def test_trees_and_texts_are_the_library_s(size: int) -> None:
         assert nodes.token[i, :live].tolist() == tree.tokens.tolist()
         assert nodes.token[i, live:].eq(-1).all()
         assert nodes.parent[i, 1:live].tolist() == tree.shape.parents.tolist()
-        for vertex in range(live):
-            above, at = {vertex}, vertex
-            while at:
-                at = int(tree.shape.parents[at - 1])
-                above.add(at)
-            assert set(torch.nonzero(mask[i, vertex])[:, 0].tolist()) == above
+        paths = tree.shape.paths()
+        for vertex, own in enumerate(paths):
+            above = [at for at, path in enumerate(paths) if own[: len(path)] == path]
+            assert torch.nonzero(mask[i, vertex])[:, 0].tolist() == above
         once = step(decoder, draft=model, target=target, context=context, randomness=seeded)
         assert written[i] == list(once.tokens)
         way = found.nodes[i, : found.count[i]]
