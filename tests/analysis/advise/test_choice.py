@@ -1,4 +1,4 @@
-"""A plan for each context: features, the mixed walk, what choosing costs, and when it wins."""
+"""A plan for each context: features, the mixed walk, and what choosing costs."""
 
 from __future__ import annotations
 
@@ -63,28 +63,6 @@ def test_the_walk_of_a_choice_is_that_of_the_plans_it_takes() -> None:
         seconds += visits[place] * (1.0 + 0.25 * depth)
         visits[place + 1 : place + 2 + depth] += visits[place] * -np.diff(fates)
     assert menu.chosen(0, turns, 0.0) == pytest.approx((visits[:9].sum(), tokens, seconds))
-
-
-def test_a_choice_wins_where_features_tell_and_loses_its_call_where_they_do_not() -> None:
-    """Long chains are right after places of one kind, useless after the other."""
-    rng, texts = np.random.default_rng(1), 40
-    kinds = rng.integers(2, size=(texts, 30))
-    walks = []
-    for kind in kinds:
-        reached = np.vstack([np.ones(30), *[kind * 0.95**level for level in range(1, 5)]])
-        walks.append(Walk.of(reached, reached[1:]))
-    chains = [Walk.of(walk.reached[:2], walk.gained[:1]) for walk in walks]
-    plans = [chain(1, *chains), chain(4, *walks)]
-    for told, wins in ((kinds, True), (rng.integers(2, size=kinds.shape), False)):
-        seen = [np.column_stack([np.ones(30), one]) for one in told]
-        menu = Menu(plans, seen, CostSurface.flat(draft=0.5, target=1.0), 0)
-        learnt = range(20)
-        one, _ = menu.fastest(learnt)
-        expected = menu.learn(learnt)
-        rate, judged = menu.rate(learnt, expected), range(20, texts)
-        fixed = menu.fixed[one, 20:].sum(axis=0)
-        found = np.sum([menu.chosen(number, expected[number], rate) for number in judged], axis=0)
-        assert (found[1] / found[2] > 1.1 * fixed[1] / fixed[2]) == wins
 
 
 def test_features_and_ridge() -> None:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import otm
-from analysis.advise.walk import Walk
 from analysis.errors import AnalysisError
 from analysis.models.causal import pair_models
 from analysis.models.pair import load_pair
@@ -79,15 +78,6 @@ def test_rules_accept_what_the_library_says_on_the_same_rows(read: RulesRead) ->
         # logits are kept in single precision
         assert found[0] == pytest.approx(exact[0] - ending, abs=1e-6)
         assert (found <= exact + 1e-6).all()
-
-
-def test_walks_start_where_the_last_step_ended(read: RulesRead) -> None:
-    for row in read.walks:
-        for walk in row:
-            again = Walk.of(walk.reached, walk.gained)
-            if walk.reached.shape[1] == SIZES.num_tokens:  # of refined scores: after the end none
-                np.testing.assert_allclose(walk.visits, again.visits, atol=1e-14)
-            assert walk.steps <= walk.tokens <= 3 * walk.steps
 
 
 def test_the_answer_comes_first_and_fits_the_screen(read: RulesRead) -> None:
