@@ -47,7 +47,7 @@ def on_sequences(kernel: Any, grid: ScoreGrid | None = None) -> Any:
 
 def elsewhere(grid: ScoreGrid, device: torch.device) -> ScoreGrid:
     """The grid as it would be made there, without its numbers."""
-    tensors = {
+    tensors: dict[str, Any] = {
         name: torch.empty(value.shape, dtype=value.dtype, device=device)
         for name, value in vars(grid).items()
         if isinstance(value, torch.Tensor)
