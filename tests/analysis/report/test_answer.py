@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from analysis.advise import end_to_end as written_by
 from analysis.advise.costs import StepModel
@@ -389,8 +390,13 @@ def test_the_recommendation_is_the_fastest_by_brute_force(tmp_path: Path) -> Non
 
 
 def test_intervals_are_beaten_only_if_their_upper_ends_are(tmp_path: Path) -> None:
-    run = open_run(write_run(tmp_path / "run", width=0.9, temperatures=(1.0,)))
+    run = open_run(write_run(tmp_path / "run", width=0.9, temperatures=(1.0,), prompts=4))
     plans = plans_of(run, aggregate(run), 0, 2.0)
+    names = ["optimum_iid_k1_lower", "optimum_iid_k1_upper"]
+    (batch,) = run.batches(["prompt", *names])
+    means = [[batch[name][batch["prompt"] == c].mean() for c in range(4)] for name in names]
+    errors = [stats.sem(one) / (1 + np.mean(one)) for one in means]
+    assert plans.all[0].variance == pytest.approx(max(errors) ** 2)  # of the chain of one
     titles = [card(plans, Costs.of_ratios(c, 0.01), 64).title for c in (0.0, 0.6, 2.0)]
     assert titles[1:] == [UNDECIDED, STOP] and titles[0] in (SPECULATE, SPECULATE + PROBABLY)
 

@@ -148,6 +148,10 @@ def test_means_gaps_and_intervals_are_those_of_the_rows(name: str, request: Any)
                 away = rows[column.optimum] - values
                 assert away.mean() > -1e-9  # an optimum is one; 1e-9 for the rounding of both
             np.testing.assert_allclose(gaps.value[i], away.mean(), rtol=0, atol=ROUNDING)
+        overlaps = {c: 1 - rows["tv"][rows["prompt"] == c].mean() for c in set(rows["prompt"])}
+        numbers, means = data.found.prompts[s]  # hardest first
+        assert numbers.tolist() == sorted(overlaps, key=lambda c: overlaps[c])
+        np.testing.assert_allclose(means, sorted(overlaps.values()), rtol=0, atol=ROUNDING)
         for i, statistic in enumerate(data.run.statistics):
             values = rows[statistic.name]
             mean = values[np.isfinite(values)].mean()
@@ -402,6 +406,8 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
         least = np.maximum(0, rows[f"{best}_lower"] - rows[column.upper]).mean()
         most = np.maximum(0, rows[f"{best}_upper"] - rows[column.lower]).mean()
         np.testing.assert_allclose([low[i], high[i]], [least, most], rtol=0, atol=ROUNDING)
+    overlaps = [1 - rows["tv_upper"][rows["prompt"] == c].mean() for c in range(6)]
+    np.testing.assert_allclose(wide.prompts[0][1], sorted(overlaps), rtol=0, atol=ROUNDING)
     drawn = measured_data(data.run, wide, None)["acceptance"][0]
     for i, column in enumerate(data.run.schemes):
         assert drawn["low"][i] <= max(0.0, wide.lower[0].low[i]) + 1e-6
@@ -465,8 +471,10 @@ def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path: Path) -> No
     )
     folder = write_run(tmp_path / "values", **sizes)
     replaced(folder, "kl_target_draft", float("inf"), shard=0)
-    row = measured(folder).shown["tables"][0]["statistics"][3]
-    assert row[1:] == ("–", "", "infinite at 100.0 % of positions, left out of the mean")
+    replaced(folder, "temperature", np.where(np.arange(40) < 10, -0.5, 0.0).__add__, shard=0)
+    first, second = (table["statistics"][3] for table in measured(folder).shown["tables"])
+    said = ("–", "", "infinite at 100.0 % of positions, left out of the mean")
+    assert first[1:] == second[1:] == said  # of 10 rows, and of 30
 
 
 def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(
