@@ -91,6 +91,15 @@ def test_the_winners_key_is_a_power_of_its_uniform(small: Callable[[Any], Any]) 
         assert math.isclose(law[i, True], w * (1 - 0.7 ** (1 / w)), abs_tol=CLOSE)
 
 
+def test_the_lead_of_a_winner_is_exponential_again() -> None:
+    def function(u: Any) -> bool:
+        arrivals = -np.log(u)
+        first = int(np.argmin(arrivals))
+        return bool(arrivals[1 - first] - arrivals[first] < 0.5)
+
+    assert math.isclose(law_of(function, 2)[True], 1 - math.exp(-0.5), abs_tol=CLOSE)
+
+
 def test_an_order_of_arrivals_draws_without_replacement() -> None:
     law = law_of(lambda u: tuple(np.argsort(-np.log(u) / W).tolist()), 3)
     for i, j, k in itertools.permutations(range(3)):
