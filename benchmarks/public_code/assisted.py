@@ -82,14 +82,6 @@ def on_uniforms(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[li
         return _call(draft, target, drafts)
 
 
-def on_own_randomness(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[list[int], int]:
-    """Run transformers' function on torch's global generator, in float32 as `generate` does.
-
-    The uniforms are ignored.
-    """
-    return _call(np.asarray(draft, dtype=np.float32), np.asarray(target, dtype=np.float32), drafts)
-
-
 def _call(draft: Any, target: Any, drafts: Any) -> tuple[list[int], int]:
     ids = torch.from_numpy(np.asarray(drafts, dtype=np.int64))[None]
     # zeros become −∞, as top-k makes them
