@@ -411,7 +411,7 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
     drawn = measured_data(data.run, wide, None)["acceptance"][0]
     for i, column in enumerate(data.run.schemes):
         assert drawn["low"][i] <= max(0.0, wide.lower[0].low[i]) + 1e-6
-        assert drawn["high"][i] >= min(1.0, rows[column.upper].mean()) - 1e-6
+        assert 1.0 >= drawn["high"][i] >= min(1.0, rows[column.upper].mean()) - 1e-6
 
 
 def test_charts_of_intervals_say_what_line_and_band_are(loose: Measured, plain: Measured) -> None:
