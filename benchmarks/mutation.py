@@ -42,7 +42,7 @@ from otm.tabular import with_section
 ROOMS = ["overlap", "verifiers", "drafts", "table", "sequence", "trees", "engines", "tracing"]
 LEFT_OUT = ("analysis", "house", "figures", "benchmarks", "commands")
 SEED = 0
-SLOWEST = 8  # CPU seconds of one test, beyond which it takes no part
+SLOWEST = 12  # CPU seconds of one test, beyond which it takes no part
 PATIENCE = 320  # seconds on the clock: a test may wait for a child, or for a busy machine
 MEMORY = 6 << 30  # bytes: a mutant may ask for any number of them
 PAGE = Path("docs/mutants.md")
