@@ -1,34 +1,37 @@
-"""Verifiers, a file for each or for each family, and their registry."""
+"""Verifiers, one per file, and their registry."""
 
+from otm.verifiers.action_distance import ActionDistance
 from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier
+from otm.verifiers.bounded_regret import BoundedRegret
 from otm.verifiers.cactus import Cactus
 from otm.verifiers.callables import AcceptanceInterval, CallableVerifier, from_callable
-from otm.verifiers.ensemble import Cascade, Ensemble, Mentored
+from otm.verifiers.cascade import Cascade
+from otm.verifiers.ensemble import Ensemble
 from otm.verifiers.fuzzy import Fuzzy
-from otm.verifiers.greedy_drafts import GreedyOptimal, SpecHub
+from otm.verifiers.greedy_optimal import GreedyOptimal
+from otm.verifiers.grouped import Grouped
 from otm.verifiers.kseq import KSeq, gamma_star
-from otm.verifiers.lantern import Grouped, Lantern
+from otm.verifiers.lantern import Lantern
 from otm.verifiers.lenience import Lenience
 from otm.verifiers.list_race import ListRace
+from otm.verifiers.mars import Mars
 from otm.verifiers.maximal import Maximal
+from otm.verifiers.mentored import Mentored
 from otm.verifiers.minhash import MinHash
-from otm.verifiers.naive import Naive, NaiveTree
+from otm.verifiers.naive import Naive
+from otm.verifiers.naive_tree import NaiveTree
 from otm.verifiers.optimal import BatchedOptimalRule, Optimal, prepare_batch
 from otm.verifiers.race import Race
 from otm.verifiers.rao_blackwell import rao_blackwell_acceptance
 from otm.verifiers.recursive_rejection import RecursiveRejection
+from otm.verifiers.relaxed_acceptance import RelaxedAcceptance
 from otm.verifiers.select_then_reject import SelectThenReject, selection_with_law
+from otm.verifiers.spechub import SpecHub
 from otm.verifiers.threshold_matching import ThresholdMatching
 from otm.verifiers.tournament import Tournament
 from otm.verifiers.transport_plan import TransportPlan
 from otm.verifiers.tv_optimal import TvOptimal
-from otm.verifiers.typical_acceptance import (
-    ActionDistance,
-    BoundedRegret,
-    Mars,
-    RelaxedAcceptance,
-    TypicalAcceptance,
-)
+from otm.verifiers.typical_acceptance import TypicalAcceptance
 from otm.verifiers.without_replacement_optimal import WithoutReplacementOptimal
 
 VERIFIERS: tuple[type[Verifier], ...] = (

@@ -71,7 +71,7 @@ def test_every_scheme_is_registered_exported_named_documented_and_cited(
     base: type[Scheme], registry: tuple[type[Scheme], ...], namespace: types.ModuleType
 ) -> None:
     """Whoever reads the registry or the page of schemes finds every scheme that is ready for use,
-    one law per file; verifiers or decoders of one family are together.
+    one object per file; decoders that share a way to draft or to verify are together.
     """
     found = {
         cls
@@ -82,7 +82,7 @@ def test_every_scheme_is_registered_exported_named_documented_and_cited(
     found.discard(otm.verifiers.CallableVerifier)
     assert found == set(registry)
     assert len(registry) == len(found)
-    assert base is not otm.Law or len({cls.__module__ for cls in found}) == len(found)
+    assert base is sequence.Decoder or len({cls.__module__ for cls in found}) == len(found)
     assert len({cls.title for cls in registry}) == len(registry)  # one display name each
     page = (ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
     for cls in registry:
