@@ -7,7 +7,8 @@ on any models; `step_law` and `expected_step` give the exact law of a step on sm
 
 from otm.sequence.best_step_lp import BestStep, best_step
 from otm.sequence.best_verification import BestVerification
-from otm.sequence.block_verification import BlockKSeq, BlockVerification
+from otm.sequence.block_kseq import BlockKSeq
+from otm.sequence.block_verification import BlockVerification
 from otm.sequence.blocks import BlockMarginals, block_marginals
 from otm.sequence.decoder import (
     Decoder,
@@ -19,6 +20,7 @@ from otm.sequence.decoder import (
     step,
     steps,
 )
+from otm.sequence.ersd import Ersd
 from otm.sequence.exact_laws import (
     DeferredDecoder,
     ExpectedStep,
@@ -29,7 +31,8 @@ from otm.sequence.exact_laws import (
     generated_law,
     step_law,
 )
-from otm.sequence.greedy_chain import Fly, GreedyChain, LooseStep, RegretBudget, loose_step
+from otm.sequence.fly import Fly
+from otm.sequence.greedy_chain import GreedyChain, LooseStep, loose_step
 from otm.sequence.greedy_multipath import GreedyMultipath
 from otm.sequence.jacobi import (
     Jacobi,
@@ -40,7 +43,8 @@ from otm.sequence.jacobi import (
     jacobi_law,
 )
 from otm.sequence.level_cuts import LevelCutBound, level_cut_upper
-from otm.sequence.matching import Ersd, LikeliestTree, MatchingDecoder, matched_tokens
+from otm.sequence.likeliest_tree import LikeliestTree, matched_tokens
+from otm.sequence.matching import MatchingDecoder
 from otm.sequence.models import (
     Absorbing,
     LanguageModel,
@@ -61,9 +65,11 @@ from otm.sequence.ranking import (
     rank_decoders,
 )
 from otm.sequence.refined_scores import RefinedScores
-from otm.sequence.sampled_tree import PredictableTree, SampledTree, StochasticBeam
+from otm.sequence.regret_budget import RegretBudget
+from otm.sequence.sampled_tree import PredictableTree, SampledTree
 from otm.sequence.shared_noise import SharedNoise
 from otm.sequence.staged import Staged, expected_calls
+from otm.sequence.stochastic_beam import StochasticBeam
 from otm.sequence.traversal_verification import TraversalVerification
 from otm.sequence.tree_cuts import TreeCut
 from otm.sequence.vertex_decoder import (

@@ -17,7 +17,7 @@ import numpy as np
 from otm._arrays import Floats
 from otm.drafts.iid import IID
 from otm.problem import Problem
-from otm.sequence.block_verification import BlockKSeq
+from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.decoder import Conditionals, DraftTree, longest_paths
 from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.models import Context
