@@ -48,9 +48,9 @@ class OneTokenCandidate(DraftedCandidate):
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Draw drafts, and verify them, so many times."""
 
+    @abc.abstractmethod
     def supports(self, law: Law) -> bool:
-        """Return whether it takes drafts of a law: a function is told nothing of it."""
-        return True
+        """Return whether it takes drafts of a law."""
 
     def laws(self) -> Sequence[Law]:
         """Return the first kind of law that it supports, for drafts of no given law."""
@@ -135,6 +135,10 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
         outputs, said = run_rows(self, problem, drafts, rng.random((size, width)))
         return Drawn(outputs, drafts, said)
 
+    def supports(self, law: Law) -> bool:
+        """Return True: a function is told nothing of the law."""
+        return True
+
     def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
         """Return the exact audit on one problem, by tracing or probing."""
         table = live_drafts(given.law, given.draft)
@@ -204,6 +208,10 @@ class BatchCandidate(KernelCandidate, OneTokenCandidate):
 
     description: ClassVar[str] = "a kernel of batches with randomness of its own"
     called: ClassVar[str] = "verify(draft, target, drafts (m, k), rng)"
+
+    def supports(self, law: Law) -> bool:
+        """Return True: a kernel is told nothing of the law."""
+        return True
 
     def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[BatchCandidate, str]:
         """Return it as called with so many rows at a time; the answer to one is right for another,

@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
@@ -39,7 +40,7 @@ def measured(run: Path, trace: Path, *, moment: int = 0) -> bool:
     if child == 0:
         flushes, flush = itertools.count(1), os.fsync
 
-        def counted(handle: int) -> None:
+        def counted(handle: Any) -> None:
             if next(flushes) == moment:
                 os.kill(os.getpid(), signal.SIGKILL)
             flush(handle)
