@@ -23,7 +23,8 @@ class TransportProgram:
     Attributes:
         plan: variable π `(n, V)`: row x is the draft sequence `drafts[x]`.
         acceptance: expression Pr(Y ∈ S(X)) = Σ π(x, y) 1{y ∈ S(x)}.
-        constraints: both marginals and π ≥ 0; append to a copy for more.
+        constraints: both marginals (the likeliest token's follows from the others) and π ≥ 0;
+            append to a copy for more.
         drafts: `(n, k)` the draft sequences.
         member: `(n, V)` the table 1{y ∈ S(x)}.
     """
@@ -82,10 +83,13 @@ def optimum_program(problem: Problem) -> TransportProgram:
     table = enumerate_drafts(single.law, single.draft)
     member = members(table.tokens, single.num_tokens)
     plan = cp.Variable(member.shape, name="pi", nonneg=True)
-    # Balanced to the last bit: solvers call marginals whose totals differ by one unit in the last
-    # place infeasible.
-    mass = table.mass * (single.target.sum() / table.mass.sum())
-    constraints = (cp.sum(plan, axis=1) == mass, cp.sum(plan, axis=0) == single.target)
+    # The likeliest token's marginal follows from all others. Stated too, it would differ from what
+    # follows by a rounding of the totals, and solvers call that infeasible.
+    others = np.delete(np.arange(single.num_tokens), np.argmax(single.target))
+    constraints = (
+        cp.sum(plan, axis=1) == table.mass,
+        cp.sum(plan, axis=0)[others] == single.target[others],
+    )
     acceptance = cp.sum(cp.multiply(member.astype(np.float64), plan))
     return TransportProgram(
         plan=plan,

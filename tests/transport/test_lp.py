@@ -58,11 +58,11 @@ def test_the_cut_for_many_drafts(problem: otm.Problem) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_cut_and_programs_agree(seed: int) -> None:
-    rng = np.random.default_rng(1)
-    for trial in range(seed + 1):
-        num_tokens, k = int(rng.integers(2, 7)), int(rng.integers(1, 4))
-        concentration = [0.1, 0.5, 2.0][trial % 3]
-        rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=2, concentration=concentration)
+    # The ninth has totals that differ in the last place, which a solver once called infeasible.
+    rng = np.random.default_rng([1, seed])
+    num_tokens, k = int(rng.integers(2, 7)), int(rng.integers(1, 4))
+    concentration = [0.1, 0.5, 2.0][seed % 3]
+    rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=2, concentration=concentration)
     problem = otm.Problem(draft=rows[0], target=rows[1], law=otm.IID(k))
     p, q = exact.exact(problem.draft), exact.exact(problem.target)
     value, slack = float(exact.optimum_iid(p, q, k)), rounding(num_tokens, k)
