@@ -176,7 +176,7 @@ def optimum(row: Row) -> Decimal:
     if row.law == "ThresholdRace" and width > ALL_SETS:
         return ONE + min(q - p / (p + row.k * (ONE - p)) for p, q in prefixes(row))
     if row.law == "IID":
-        return exact.optimum_iid(row.p, row.q, row.k)
+        return Decimal(exact.optimum_iid(row.p, row.q, row.k))  # an int where α* is 1
     return ONE + min(
         total(row.q[y] for y in range(width) if members >> y & 1) - containment(row, members)
         for members in range(1 << width)
