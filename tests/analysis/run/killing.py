@@ -40,10 +40,10 @@ def measured(run: Path, trace: Path, *, moment: int = 0) -> bool:
     if child == 0:
         flushes, flush = itertools.count(1), os.fsync
 
-        def counted(handle: Any) -> None:
+        def counted(fd: Any) -> None:
             if next(flushes) == moment:
                 os.kill(os.getpid(), signal.SIGKILL)
-            flush(handle)
+            flush(fd)
 
         os.fsync = counted
         try:
