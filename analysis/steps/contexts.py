@@ -8,12 +8,11 @@ import numpy as np
 import scipy
 
 from otm._progress import counted
-from otm.sequence import LanguageModel, Memoised, SharedNoise
+from otm.sequence import LanguageModel, SharedNoise
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts
 
 from ..errors import AnalysisError
-from ..models.causal import CausalModel
 
 LEAST_CONTEXTS = 6
 THIRDS = ("low", "middle", "high")
@@ -90,8 +89,9 @@ def read_anew(contexts: Sequence[Context], what: str, *models: LanguageModel) ->
 
 def _forget(model: LanguageModel) -> None:
     """Let a model and what it is made of forget what they keep."""
-    if isinstance(model, CausalModel | Memoised):
-        model.forget()
+    # Asked of the model: to name its class would load torch wherever a run's settings are read.
+    if (forget := getattr(model, "forget", None)) is not None:
+        forget()
     if (inner := getattr(model, "model", None)) is not None:
         _forget(inner)
 

@@ -71,6 +71,7 @@ def main() -> None:
     """Measure once without a kill, then with one at each moment."""
     trace, reference, run = map(Path, sys.argv[1:])
     environment(), origin()
+    assert "torch" not in sys.modules, "a trace is measured without models"
     assert measured(reference, trace)
     whole, partial = len(shards(reference, reference)), 0
     for moment in itertools.count(1):

@@ -5,7 +5,6 @@ killed in the middle.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,29 +17,9 @@ import pytest
 from analysis.errors import AnalysisError
 from analysis.run.runs import measure_trace_file
 from analysis.run.scheduling import Workers, one_behind, run_each
+from tests.analysis.run.pieces import die_at_three, die_once, exhaust, refuse, square
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 from tests.paths import ROOT
-
-
-def square(number: int) -> int:
-    return number * number
-
-
-def refuse(number: int) -> int:
-    if number == 3:
-        raise AnalysisError("not three")
-    return number
-
-
-def die_once(argument: tuple[int, str]) -> int:
-    """Kill the process that runs piece 2, the first time."""
-    number, witness = argument
-    if number == 2 and not Path(witness).exists():
-        Path(witness).write_text(str(os.getpid()))
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.01)
-    return number * number
-
 
 SQUARES = [n * n for n in range(8)]
 
@@ -66,16 +45,6 @@ def test_local_processes_survive_a_killed_one(tmp_path: Path) -> None:
     assert int(Path(witness).read_text()) != os.getpid()
 
 
-def die_at_three(number: int) -> int:
-    if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-def exhaust(number: int) -> int:
-    raise MemoryError
-
-
 def test_a_piece_that_takes_all_memory_is_named_and_this_process_lives() -> None:
     """One process is its own process, too; the pieces beside the one that dies are computed."""
     told = {"name": lambda number: f"shard {number}"}
@@ -91,17 +60,6 @@ def test_a_piece_that_takes_all_memory_is_named_and_this_process_lives() -> None
 def test_the_piece_that_dies_is_told_from_those_beside_it() -> None:
     with pytest.raises(AnalysisError, match="the one that computed 3 was killed 4 times"):
         list(run_each(Workers(count=2), die_at_three, range(8)))
-
-
-def hold(argument: tuple[str, str]) -> None:
-    """Tell the process's number, then work for ever: in Python, or without letting another thread
-    run.
-    """
-    folder, how = argument
-    (Path(folder) / str(os.getpid())).touch()
-    if how == "sleeps":
-        time.sleep(600)
-    re.match(r"(a+)+$", "a" * 60 + "b")
 
 
 def alive(process: int) -> bool:
@@ -127,7 +85,7 @@ def test_workers_end_with_their_parent_and_let_go_of_its_output(
 ) -> None:
     code = (
         "from analysis.run.scheduling import Workers, run_each\n"
-        "from tests.analysis.run.test_scheduling import hold\n"
+        "from tests.analysis.run.pieces import hold\n"
         f"if __name__ == '__main__': list(run_each(Workers(count=2), hold, [({str(tmp_path)!r}, "
         f"{how!r})] * 2))\n"
     )
