@@ -133,6 +133,24 @@ def test_what_the_engine_ran_is_its_own_mean_at_its_own_drafts(
     assert choice.over_engine.value == pytest.approx(choice.over_plain.value / theirs, rel=1e-12)
 
 
+@pytest.mark.parametrize("length", [1, 2])
+def test_the_gain_over_the_engine_has_the_jackknife_s_interval(length: int) -> None:
+    """Of a ratio of tokens, at Bonferroni's level for the lengths that draft at all."""
+    requests = np.array([[0, 1, 1, 1], [1, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], [0, 0, 0, 2]])
+    requests = np.minimum(requests, length)
+    record = record_of(*(Tally.of_steps(one, [length] * 4, name="") for one in requests))
+    (choice,) = plan_lengths(record, CostSurface.flat(draft=3.0, target=1.0)).choices
+    assert choice.length == 0 and choice.over_engine is not None
+    theirs = [1 + np.delete(requests, i, axis=0).mean() for i in range(5)]
+    gains = (3.0 * length + 1) / np.array(theirs)
+    half = scipy.stats.t.isf(0.025 / length, 4) * np.sqrt(4) * np.std(gains)
+    value = (3.0 * length + 1) / (1 + requests.mean())
+    found = choice.over_engine
+    assert (found.low, found.value, found.high) == pytest.approx(
+        (value - half, value, value + half)
+    )
+
+
 def test_undecided_where_the_interval_contains_one() -> None:
     counts = [5, 5], [5, 5], [7, 1]
     few = record_of(*(Tally.of_histogram(one, name="") for one in counts))
@@ -208,6 +226,16 @@ def test_a_split_is_counted_on_steps_it_has_not_seen() -> None:
     assert plan.tokens < plan.even_tokens + 0.5
     helped = plan_budget(record_of(*mixed), budget=30)
     assert helped.tokens > helped.even_tokens + 3
+
+
+def test_each_half_of_the_steps_counts_what_the_other_half_chose() -> None:
+    """The first half gives the draft to the second request, which accepts it in the second half;
+    the second half gives it to the first request, as both are equal, and that one rejected.
+    """
+    record = record_of(*(Tally.of_steps(one, [1, 1], name="") for one in ([0, 1], [1, 1])))
+    plan = plan_budget(record, budget=1)
+    assert (plan.held_out, plan.lengths.tolist()) == (True, [0, 1])
+    assert (plan.tokens, plan.even_tokens) == (2 + (1 + 0) / 2, 2 + 1 / 2)
 
 
 COSTS = CostSurface.flat(draft=0.1, target=1.0)

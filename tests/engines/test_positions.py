@@ -88,7 +88,7 @@ def test_damaged_csv_is_refused(text: str) -> None:
     [
         *(
             (PositionAcceptance, bad)
-            for bad in ([], [math.nan], [[0.5]], [0.5, 0.7], [1.5], [True])
+            for bad in ([], [math.nan], [[0.5]], [0.5, 0.7], [1.5], [1.5, 0.5], [True])
         ),
         *((lambda n: PositionAcceptance([0.8, 0.6], measured=n), bad) for bad in (0, 3, 1.0)),
     ],

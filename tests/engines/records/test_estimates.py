@@ -217,11 +217,34 @@ def test_the_mean_of_requests_has_the_textbook_s_interval() -> None:
     )
 
 
+def test_the_mean_of_requests_ends_where_the_longest_list_ends() -> None:
+    """Requests of at most 2, 4 and 2 tokens a step; the interval alone would end at 5.8."""
+    short, long_ = Tally.of_histogram([5, 5], name=""), Tally.of_histogram([0, 0, 0, 9], name="")
+    found = request_mean(record_of(short, long_, short))
+    assert (found.low, found.high) == (1.0, 4.0)
+    # A list cut short does not say how many tokens a step yields at most.
+    cut = Tally.of_survivors([9, 9], steps=9, name="", accepted=27)
+    assert request_mean(record_of(short, cut, short)).high > 5
+    assert request_mean(record_of(short, short)).samples == 2
+
+
+def test_what_is_left_without_a_request() -> None:
+    """Three requests of 10, 10 and 20 steps that accept 14, 10 and 8 drafts."""
+    counts = [2, 2, 6], [4, 2, 4], [12, 8, 0]
+    estimate = estimate_tokens(record_of(*(Tally.of_histogram(one, name="") for one in counts)))
+    assert estimate.engine_tokens == 1 + 32 / 40
+    left = [1 + 18 / 30, 1 + 22 / 30, 1 + 24 / 20]
+    np.testing.assert_allclose(estimate.engine_replicates, left, rtol=1e-15)
+    np.testing.assert_allclose(estimate.replicates[:, 2], left, rtol=1e-15)
+    np.testing.assert_allclose(estimate.replicates[:, 1], [1 + 14 / 30, 1 + 16 / 30, 1 + 14 / 20])
+
+
 def test_single_requests_and_rates_have_no_intervals_over_requests() -> None:
     single = estimate_tokens(record_of(steps([0, 1, 2], [2, 2, 2])))
     assert single.clusters == "step"
     rates = record_of(Tally.of_rates([0.8, 0.6], name=""), unit="run")
     bare = estimate_tokens(rates)
+    np.testing.assert_allclose(bare.tokens, [1.0, 1.8, 2.4], rtol=1e-15)
     assert bare.clusters == "none" and np.isnan(bare.token_interval().low[1])
     with pytest.raises(otm.errors.InvalidParameter, match="two of them"):
         request_mean(rates)
@@ -273,12 +296,33 @@ def test_the_interval_of_a_check_is_the_jackknife_s(unit: str) -> None:
     assert found.high - found.low == pytest.approx(2 * half, rel=1e-8)
 
 
+def test_a_step_of_the_mean_length_is_short() -> None:
+    """Of lengths 1, 2, 2 and 3 only 3 exceeds their mean."""
+    found = check_lengths(record_of(steps([0, 2, 0, 3], [1, 2, 2, 3])))
+    assert (found.longer, found.shorter) == (1.0, pytest.approx(1 / 3))
+
+
 def test_where_there_is_nothing_to_check() -> None:
     for tally in (steps([0, 2], [2, 2]), Tally.of_histogram([2, 2, 6], name="")):
         with pytest.raises(otm.errors.InvalidParameter, match="Lengths are checked"):
             check_lengths(record_of(tally))
     with pytest.raises(otm.errors.InvalidParameter, match="one length"):
         check_lengths(record_of(steps([0, 1, 0], [2, 2, 0])))
+
+
+def test_means_are_bounded_up_to_the_length_that_was_set() -> None:
+    """Of 2.5 drafts a step, up to 4; of an unknown number, up to 3; up to an unknown length."""
+    bounds = mean_bounds(record_of(Tally("", 4.0, 6.0, 10.0), length=4))
+    assert bounds.lower.tolist() == [1 + n * 1.5 / 4 for n in range(5)]
+    assert bounds.upper.tolist() == [1 + min(n, 1.5 + n * 1.5 / 4) for n in range(5)]
+    assert bounds.drafts == 2.5
+    bounds = mean_bounds(record_of(Tally.of_mean(2.5, name=""), length=3))
+    assert bounds.lower.tolist() == [1, 1.5, 2, 2.5] and bounds.upper.tolist() == [1, 2, 2.5, 2.5]
+    bounds = mean_bounds(record_of(Tally("", 4.0, 6.0, 10.0)))
+    assert (bounds.lower.tolist(), bounds.upper.tolist(), bounds.drafts) == ([1.0], [1.0], 2.5)
+    bounds = mean_bounds(record_of(Tally.of_mean(2.5, name="")))
+    assert (bounds.lower.tolist(), bounds.upper.tolist()) == ([1.0], [1.0])
+    assert np.isnan(bounds.drafts)
 
 
 def test_means_bound_every_completion_of_every_record_and_are_attained() -> None:

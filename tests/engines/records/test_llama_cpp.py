@@ -49,6 +49,14 @@ def test_of_the_steps_that_fit_the_nearest_to_the_mean_are_taken() -> None:
     assert (single.steps, single.survivors.tolist()) == (1, [1, 1])
 
 
+def test_steps_that_the_mean_rules_out_are_not_taken() -> None:
+    """Eleven steps would fit the rate, 3/11, but the mean says ten."""
+    line = one_line(np.repeat([0, 1], [7, 3]), 10, 1)
+    line = line.replace("    3 accepted", "   10 accepted").replace(" 1.30", " 2.00")
+    (part,) = parse_acceptance(line.replace("(0.300)", "(0.273)")).parts
+    assert (part.steps, part.accepted) == (10, 10)
+
+
 def test_a_list_that_is_cut_short_is_not_the_mean() -> None:
     """An n-gram drafter drafts 16 tokens; the list has the 3 positions of the draft model."""
     accepted = np.array([0, 2, 16, 16, 5, 0, 1, 16, 3, 16])

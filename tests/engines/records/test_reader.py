@@ -297,6 +297,12 @@ LLAMA_2026 = (
             125 / 47,
             123 / 47,
         ),
+        (
+            "llama.cpp log",
+            "n_predict = 125\nn_drafted = 123\nn_accept  = 78\n",
+            125 / 47,
+            123 / 47,
+        ),
         ("TensorRT-LLM responses, means", json.dumps(TRT_RESPONSE), 2.4, None),
     ],
 )
@@ -344,6 +350,13 @@ def test_an_engine_that_does_not_speculate_is_told_so(text: str, engine: str) ->
             0.010,
             (1 / 10 + 1 / 20) / 2 * 1e-3,
         ),
+        (  # what other ranks say is the same again
+            lines(iteration(4, 6, 8), *[iteration(5, 5, 5) | {"attentionDpRank": 1}] * 2),
+            4,
+            0.020 * 4 / 10,
+            None,
+        ),
+        (lines(TRT | {"specDecodingStats": None}, iteration(4, 6, 8)), 4, 0.020 * 4 / 10, None),
         (COUNTERS, None, None, None),
     ],
 )
@@ -387,6 +400,9 @@ LATER = (
 )
 IDLE = VLLM_LOG.replace("Accepted: 14", "Accepted: 0").replace("0.800, 0.600", "0.000, 0.000")
 TWICE = {"meta_info": json.loads(sglang(spec_proposed_drafts=15))["meta_info"]}
+CONFIGURED = (
+    "spec_proposed_drafts is what was configured: whether steps drafted fewer is not recorded.",
+)
 MEANS = {"measured": 0, "censoring": "unknown", "mean": 2.4}
 SPECFORGE = {
     "backend": "sglang",
@@ -436,7 +452,7 @@ SPECFORGE = {
             lines(*[TWICE | {"usage": {"spec_tokens_details": TWICE["meta_info"]}}] * 2),
             {"requests": 2, "steps": 10, "length": 3, "censoring": "unknown"},
         ),
-        (sglang(spec_proposed_drafts=12), {"length": None}),
+        (sglang(spec_proposed_drafts=12), {"length": None, "notes": CONFIGURED}),
         (f"{sglang(spec_proposed_drafts=15)}\n{sglang(spec_proposed_drafts=10)}", {"length": None}),
         # Draft lengths that differ are seen.
         (COUNTERS.replace("20.0", "17.0"), {"censoring": "hidden", "drafts_per_step": 1.7}),
@@ -451,7 +467,14 @@ SPECFORGE = {
             {"censoring": "observed"},
         ),
         (json.dumps(payload(num_draft_tokens=9)), {"censoring": "hidden"}),
-        (sglang(spec_cap_lens_histogram=[1, 1, 3]), {"censoring": "observed"}),
+        (sglang(spec_cap_lens_histogram=[1, 1, 3]), {"censoring": "observed", "notes": ()}),
+        # A response without its meta_info, or with one that tells nothing, is left out.
+        (lines({"meta_info": None}, {"meta_info": {}}, json.loads(sglang())), {"requests": 1}),
+        # Steps are listed if those of every request are.
+        (
+            lines(response(payload(**DETAIL)), response(payload())),
+            {"form": "vLLM per-request metrics, summary", "listed": False},
+        ),
         # A histogram may end early; the draft length is in the record.
         (
             json.dumps(payload(num_spec_tokens=4, num_draft_tokens=20)),
@@ -556,6 +579,12 @@ def wrong(**changed: Any) -> str:
         ),
         json.dumps(BENCH | {"spec_decode_per_position_acceptance_rates": [0.9, 0.8]}),
         json.dumps(BENCH | {"spec_decode_per_position_acceptance_rates": "0.8"}),
+        # one rate is off by one rounding at most
+        json.dumps(
+            BENCH
+            | {"spec_decode_accepted_tokens": 3}
+            | {"spec_decode_per_position_acceptance_rates": [0.297]}
+        ),
         json.dumps(BENCH | {"spec_decode_num_drafts": 0}),
         # so few are accepted that per cent and fractions cannot be told apart
         json.dumps(
