@@ -42,6 +42,27 @@ def small_beside_large(root: float) -> tuple[np.ndarray, np.ndarray]:
     return np.append(p, np.full(12, 0.7 / 12)), np.append(q, np.full(12, rest / 12))
 
 
+def two_sizes_in_a_bin() -> tuple[np.ndarray, np.ndarray]:
+    """Two and three drafts both have their optimum between the first and the last of 12 tokens of
+    one bin, where 2 (1 − C) = 3 (1 − C)² = 4/3.
+    """
+    p = np.concatenate([np.full(4, 0.331 / 4), np.full(12, 0.0004), np.full(40, 0.6642 / 40)])
+    lump = 4 / 3 + 0.008 * np.cos(np.arange(12.0))
+    q = p * np.concatenate([np.full(4, 2.5), lump, np.zeros(40)])
+    q[16:] = (1 - q.sum()) * np.linspace(0.5, 1.5, 40) / 40
+    return p, q
+
+
+def bins_that_vanish(mass: float) -> tuple[np.ndarray, np.ndarray]:
+    """30 bins of one token each, none of which alone changes the sums of those before it, and of
+    which one draft's optimum takes all.
+    """
+    p = np.array([mass, *[2.6 * mass * 2.0**-55] * 30, 1 - mass])
+    q = p * np.append([0.66 / mass], [*(0.64 / mass * 2.0 ** (-np.arange(30) / 31)), 0.0])
+    q[-1] = 1 - q.sum()
+    return p, q
+
+
 def small_rows() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Rows whose questions end in bins of one token and of several, at the ends of the order, on
     ties and on no token at all.
@@ -56,6 +77,10 @@ def small_rows() -> dict[str, tuple[np.ndarray, np.ndarray]]:
     }
     rows |= {f"a bin at {lowest}": ending(lowest, rng) for lowest in (0.25, 0.75, 1.0, 1.5, 2.5)}
     rows |= {f"small beside large, {root}": small_beside_large(root) for root in (1.40495, 1.4036)}
+    rows |= {f"bins that vanish, {mass}": bins_that_vanish(mass) for mass in (0.08, 0.3)}
+    rows["two sizes in a bin"] = two_sizes_in_a_bin()
+    q = np.array([1e-310, 2e-310, *range(1, 7)])
+    rows["subnormal ratios"] = np.repeat([3.0, 1.0], [2, 6]), q
     # The four sums of a bin lose unlike amounts.
     unlike = np.append(np.full(4, 0.25), np.tile([0.2, 0.45, 0.7, 0.95], 64) * 2.0**-55)
     rows["one bin"] = unlike, unlike
@@ -69,6 +94,12 @@ def small_rows() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 ROWS = small_rows()
+
+
+@pytest.fixture(autouse=True)
+def memory_that_held_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = np.empty
+    monkeypatch.setattr(np, "empty", lambda *shape, **of: np.full_like(empty(*shape, **of), 7))
 
 
 def in_order(p: np.ndarray, q: np.ndarray) -> list[tuple[Decimal, Decimal]]:
@@ -118,7 +149,7 @@ def test_roots_of_small_rows_are_those_of_the_curve(k: int) -> None:
         gamma, slope, offset = found[:, 0]
         pairs, level = in_order(p, q), Decimal(gamma)
         height = sum(min(b, level * a) for a, b in pairs)
-        assert 1.0 <= gamma <= k
+        assert 1.0 <= gamma <= (1 if name == "disjoint" else k)  # there every γ solves it
         assert abs(1 - (1 - height / level) ** k - height) <= 8 * UNIT, (name, k)
         is_tied = (slope < 1) & (gamma == np.divide(q, p, where=p > 0, out=np.zeros_like(p)))
         if is_tied.any():  # either piece is right

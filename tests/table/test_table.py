@@ -75,7 +75,8 @@ def rows() -> Iterator[tuple[str, np.ndarray, np.ndarray, list[int]]]:
     p = rng.dirichlet(np.ones(100))
     sure = np.stack([p, p * (1 + 0.01 * rng.random(100))])
     sure[:, 0] = 0.0, 1e-30  # α is nearly 1: K-SEQ's bracket is wide, beyond its root it is flat
-    least = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.1])
+    few = np.array([1.0, 1e-300, 3e-310, 2e-310, 2e-310, 1e-320, 0])
+    least, last = np.array([0.1, 0.2, 0.3, 0.1, 0.05, 0.15, 0.1]), near[:257]  # a block and a token
     yield "ties and zeros", *rng.integers(0, 4, (2, 30)).astype(float), [1, 2, 3, 7]
     yield "every token", np.array([2.0, 4, 1, 4, 0]), np.array([1.0, 3, 2, 0, 5]), [1, 2, 3, 4, 5]
     yield (
@@ -84,13 +85,15 @@ def rows() -> Iterator[tuple[str, np.ndarray, np.ndarray, list[int]]]:
         np.exp(logits + rng.standard_normal(40)),
         [1, 2, 8, 40],
     )
-    yield "light blocks", near, near * np.exp(0.3 * rng.standard_normal(300)), [1, 2, 7]
+    yield "light blocks", last, last * np.exp(0.3 * rng.standard_normal(257)), [1, 2, 7]
     yield "a heavy block", np.roll(steep, 270), np.roll(steep, 260) + 1e-3, [1, 3, 65]
     yield "stretches", draft[some], (draft * ratio)[some], [1, 2, 9, 64, 65, 300]
     yield "equal", near, near, [1, 4]
     yield "one bin", near, near * (1 + 1e-9 * rng.random(300)), [1, 4]
     yield "subnormal masses", *tiny, [1, 2, 20]
-    yield "few drafts", np.array([1.0, 1e-300, 3e-310, 2e-310, 1e-320, 0]), least, [1, 2, 3, 4, 6]
+    yield "few drafts", few, least, [1, 2, 3, 4, 5, 7]
+    yield "no draft left", np.array([2.0, 1, 0, 0]), np.array([1.0, 2, 3, 2]), [1, 2, 3, 4]
+    yield "one target", np.ones(2), np.array([1.0, 0]), [1, 2]
     yield "at a threshold", np.array([0.5, 0.5]), np.array([0.09, 0.91]), [1, 2]
     yield "nearly sure", *sure, [61, 100]
     yield "disjoint", np.repeat([1.0, 0.0], 20), np.repeat([0.0, 1.0], 20), [1, 2]
@@ -249,6 +252,66 @@ def test_the_gate_of_fuzzy_is_open_up_to_its_threshold(way: str, width: int) -> 
     close = rounding(width, 1)
     np.testing.assert_allclose(found.values[0, :6], q[:6] @ draft, rtol=0, atol=close)
     np.testing.assert_allclose(found.values[0, 6:], 1.0, rtol=0, atol=close)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_gate_of_fuzzy_where_chords_are_exact(way: str) -> None:
+    """Tokens at both ends of one group, far below 1, and of the group of [1, 2): what is lost
+    between chord and curve is more than what is missing to the threshold.
+    """
+    ratio = np.array([1 / 16 - 2.0**-30, 1 / 32, 1.0, 2 - 2.0**-30])
+
+    def pair(low: float) -> tuple[np.ndarray, np.ndarray]:
+        high = low * (2 - ratio[:2].sum()) / 2 / (ratio[3] - 1)
+        p = np.array([low / 2, low / 2, 1 - low - high, high])
+        return p, p * ratio
+
+    wanted = otm.Fuzzy().threshold * np.array([0.999, 1.001])
+    lows = [
+        scipy.optimize.brentq(lambda s, at=at: jensenshannon(*pair(s)) ** 2 - at, 0.01, 0.5)
+        for at in wanted
+    ]
+    p, q = (np.stack(sides) for sides in zip(*map(pair, lows), strict=True))
+    with by(way):
+        found = acceptance_table(draft=p, target=q, k=[1], columns=["fuzzy_iid"]).values[0]
+    np.testing.assert_allclose(found, [1.0, p[1] @ q[1]], rtol=0, atol=1e-15)
+
+
+def test_the_gate_of_fuzzy_lets_equals_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "Fuzzy", functools.partial(otm.Fuzzy, threshold=0.0))
+    with by("arrays"):
+        found = acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1], columns=["fuzzy_iid"])
+    assert found.values.tolist() == [1.0]
+
+
+def test_rows_on_the_host_are_read_as_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless one of them is no distribution."""
+    with pytest.raises(otm.errors.InvalidDistribution, match="target"):
+        acceptance_table(draft=[0.5, 0.5], target=[[0.5, 0.5], [0.5, 0.9]], k=[1])
+    monkeypatch.setattr(module, "as_pmfs", lambda _: pytest.fail("read before"))
+    found = acceptance_table(draft=[0.5, 0.5], target=[0.25, 0.75], k=[1], columns=["maximal_iid"])
+    assert found.values.tolist() == [0.75]
+
+
+@pytest.mark.parametrize("way", WAYS[::2])
+def test_logarithms_that_a_softmax_has_left_are_not_taken_again(way: str) -> None:
+    p, q = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])
+    names = ["draft_entropy", "kl_target_draft"]
+    with by(way):
+        table = module.unchecked_table(p, q, np.log2(p), np.log2(q) / 2, module.Wanted.of(1, names))
+    assert table.description["draft_entropy"] == 1.5  # in bits: those of p alone
+    assert table.description["kl_target_draft"] == -0.75 + 1.75
+
+
+def test_array_calls_take_tensors() -> None:
+    p, q, ks, _ = truths()["ties and zeros"]
+    tensors = torch.asarray(p), torch.asarray(q)
+    wanted: Any = arrays.chunk_values(p, q, None, None, ks, module.NAMES)
+    found: Any = arrays.chunk_values(*tensors, None, None, ks, module.NAMES)
+    for mine, others in zip(found, wanted, strict=True):
+        assert mine.keys() == others.keys()
+        for name, value in mine.items():
+            assert float(value) == pytest.approx(others[name], abs=1e-14), name
 
 
 @pytest.mark.long  # compiles everything

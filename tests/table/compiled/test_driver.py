@@ -15,6 +15,29 @@ from otm.table.table import NAMES
 from tests.tolerance import rounding
 
 
+def test_rows_are_divided_unless_they_sum_to_1_and_have_no_sign() -> None:
+    rows = np.array([[0.25, 0.75, -0.0], [1.0, 2.0, 1.0], [0.5, 0.5, 0.0], [-1.0, 1.0, 1.0]])
+    for number, least in ((0, 0.25), (1, 0.25), (2, 0.5)):
+        (unit,), (whole,), (zeros,) = driver.unit_chunk(rows[[number]])
+        assert (unit.sum(), unit[0], whole) == (1.0, least, rows[number].sum())
+        assert not np.signbit(unit).any()
+        assert zeros == (rows[number] == 0).sum()
+    assert np.isnan(driver.unit_chunk(rows)[1]).tolist() == [False] * 3 + [True]
+
+
+def test_a_sorted_row_is_put_in_order_where_its_tokens_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Be they the first two of a block; ratios that differ by less than the packed index takes."""
+    q, put = np.full((1, 512), 2.0**-9), []
+    p = q.copy()
+    p[0, [10, 20, 30]] = 2.0**-10 + 2.0**-54, 2.0**-10, 2.0**-8 - 2.0**-54
+    monkeypatch.setattr(driver, "put_in_order", lambda p, q, order: put.append(order[:2].tolist()))
+    for row, seen in ((q, []), (p, [[10, 20]])):
+        driver.chunk_values(row, q, [1], ["race_iid"])
+        assert put == seen
+
+
 def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     """But those whose groups are too long to be put in order by hand: nearly equal ratios in the
     middle, far ones around.
