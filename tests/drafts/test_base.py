@@ -13,7 +13,7 @@ import pytest
 import otm
 from otm.audit.shrinking import small_problems
 from otm.audit.standard_problems import one_per_drafter, problems_under
-from otm.drafts.base import PAD, enumerate_drafts, members
+from otm.drafts.base import PAD, collapse, enumerate_drafts, members, padded, readable
 from otm.verifiers.base import check_drafts
 from tests import instances
 from tests.tolerance import rounding
@@ -115,3 +115,14 @@ def test_more_distinct_drafts_than_tokens_are_an_error(make: type[otm.Law]) -> N
     problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=make(1))
     with pytest.raises(otm.errors.InvalidParameter, match="k ≤ V"):
         otm.optimal_acceptance_curve(problem, k=[1, 2, 3])
+
+
+def test_a_set_that_is_not_drafted_is_not_found_where_keys_of_64_bits_would_wrap() -> None:
+    """In base 2, that of the one set drafted, (8 + 1) 2⁶¹ is 2⁶¹ once more."""
+    table = collapse(otm.WithoutReplacement(62).enumerate(np.eye(62)[0]))
+    assert table.find(padded(np.array([[0], [8]]), 62)).tolist() == [0, -1]
+
+
+def test_sizes_of_many_digits_are_told_by_their_power() -> None:
+    assert readable(10**18 - 1) == "999,999,999,999,999,999"
+    assert readable(10**18) == "about 10^18"

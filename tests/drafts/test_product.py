@@ -107,6 +107,31 @@ class TestProduct:
             ):
                 otm.optimal_acceptance(problem)
 
+    def test_as_many_tokens_as_the_limit_are_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(product_cut, "MAX_TOKENS_TWO_DRAFTERS", 2)
+        # T = {0}: 1 + 1/2 − 3/8; T = {1}: 1 + 1/2 − 1/8.
+        drafts, target = np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([0.5, 0.5])
+        assert product_cut.product_values(drafts, target) == 1.0
+
+    @pytest.mark.parametrize(
+        ("drafts", "target", "members"),
+        [
+            # Tokens 0 to 3 are drafted 6:7 by both: all lines are parallel.
+            ([[21, 24, 24, 18, 16], [26, 28, 28, 21, 0]], [0, 15, 1, 11, 8], [0, 2]),
+            # The lines of tokens 1 and 2 lie so close that one beside them misses what is between:
+            # 1 + .012 − .71 · .51.
+            ([[70, 1, 5, 24], [50, 1, 5, 44]], [0, 1.2, 6.37, 92.43], [0, 1]),
+        ],
+    )
+    def test_tokens_on_parallel_lines(
+        self, drafts: list[list[float]], target: list[float], members: list[int]
+    ) -> None:
+        p, q = (otm.normalise(np.array(rows, dtype=float)) for rows in (drafts, target))
+        assert np.flatnonzero(product_cut.product_worst_set(p, q)).tolist() == members
+        masks = np.array(list(itertools.product([False, True], repeat=len(q))))
+        best = min(1.0 + q[T].sum() - p[:, T].sum(axis=1).prod() for T in masks)
+        assert product_cut.product_values(p, q) == pytest.approx(best, abs=1e-15)
+
     def test_the_limit_counts_what_any_drafter_can_produce(self) -> None:
         problem = otm.Problem(
             draft=[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], target=[0.25, 0.25, 0.5], law=otm.Product(2)

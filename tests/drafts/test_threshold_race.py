@@ -122,3 +122,9 @@ def test_drafts_are_told_as_a_set() -> None:
             np.testing.assert_array_equal(otm.kernel(verifier, problem, told), straight)
     with pytest.raises(otm.errors.InvalidParameter, match="k = 4 or less"):
         otm.kernel(otm.Race(), problem, [0, 1, 2, 3, 0])
+
+
+@pytest.mark.parametrize(("c", "most"), [(1, 1), (2, 54), (4, 128)])
+def test_a_uniform_of_53_bits_stands_for_so_many_draws(c: float, most: int) -> None:
+    """1 + ⌊53 log 2/log(c/(c − 1))⌋."""
+    assert otm.ThresholdRace(c).most_in_turn == most

@@ -18,7 +18,7 @@ from scipy.stats import binom
 import otm
 from otm.drafts import successive_cut
 from otm.drafts.successive_cut import successive_containment, successive_inclusion, trapezoid_step
-from otm.drafts.without_replacement import Remaining
+from otm.drafts.without_replacement import Remaining, choose_gap
 from tests import exact, strategies
 from tests.contracts.alarms import FALSE_ALARM, SAMPLES
 from tests.verifiers.rational import successive
@@ -192,6 +192,15 @@ class TestSearch:
         contained = successive_containment(problem.draft, cut, k)
         assert 1 + problem.target[cut].sum() - contained == pytest.approx(wanted, abs=ACCURACY)
 
+    def test_a_single_draft_that_one_token_takes(self) -> None:
+        draft = np.append(0.5, np.full(4999, 0.5 / 4999))
+        problem = otm.Problem(
+            draft=draft,
+            target=np.append(0.0, np.full(4999, 1 / 4999)),
+            law=otm.WithoutReplacement(1),
+        )
+        assert otm.optimal_acceptance(problem) == pytest.approx(0.5, abs=ACCURACY)
+
     @pytest.mark.parametrize("kind", ["peaked", "uniform", "equal", "three hundred digits", "one"])
     @pytest.mark.parametrize("ks", [[2], [8], [1, 3, 40]])
     def test_the_search_finds_what_the_scan_does(
@@ -250,6 +259,26 @@ class TestQuadrature:
 
 
 class TestEdges:
+    def test_where_no_set_gains_the_empty_one_is_told(self) -> None:
+        half = np.array([0.5, 0.5])
+        assert not successive_cut.successive_worst_set(half, half, 1).any()
+
+    def test_the_pace_is_told_what_is_done(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A quarter on the way there, the rest on the way back."""
+        told: list[float] = []
+
+        class Pace:
+            def __init__(self, what: str, remedy: str) -> None:
+                """Nothing is refused."""
+
+            def check(self, share: float) -> None:
+                told.append(share)
+
+        monkeypatch.setattr(successive_cut, "Pace", Pace)
+        monkeypatch.setattr(successive_cut, "_BLOCK_ELEMENTS", 1)  # a token at a time
+        successive_inclusion(np.full(4, 0.25), 2)
+        np.testing.assert_allclose(told, [*np.arange(1, 5) / 16, *np.arange(7, 17, 3) / 16])
+
     @pytest.mark.parametrize(
         ("tokens", "k", "contained"),
         [([0, 1, 2], 2, 1.0), ([0, 2], 3, 0.0), ([3], 1, 0.0), ([], 2, 0.0)],
@@ -303,3 +332,7 @@ class TestSampling:
         uniforms = np.array(list(itertools.product([0.0, np.nextafter(1.0, 0.0)], repeat=3)))
         drafts = otm.WithoutReplacement(3).draw(p, uniforms)
         assert all(sorted(row) == [1, 3, 4] for row in drafts.tolist())
+
+    def test_a_point_at_the_very_end_is_in_the_last_gap_with_mass(self) -> None:
+        gap, inside = choose_gap(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.ones(2))
+        assert (gap.ravel().tolist(), inside.ravel().tolist()) == ([0, 1], [1.0, 1.0])

@@ -342,6 +342,8 @@ def test_drafts_are_gone_through_in_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     found = expected_step(decoder, **models)
     assert distance(found.law, whole.law) <= TOLERANCE
     np.testing.assert_allclose(found.reached, whole.reached, atol=TOLERANCE)
+    monkeypatch.setattr("otm.sequence.exact_laws._ENTRIES_AT_ONCE", 1)  # less than a sequence takes
+    assert distance(expected_step(decoder, **models).law, whole.law) <= TOLERANCE
 
 
 def test_memory_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,3 +375,11 @@ def test_no_table_beyond_the_limit(
     model = ZerothOrder(np.full(size, 1 / size))
     with pytest.raises(otm.errors.TooLarge, match=message):
         expected_step(decoder, **asked((model, model)))
+
+
+def test_what_is_never_accepted_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2³⁰ paths the target can take one: 1 + Σ 2⁻ⁱ."""
+    monkeypatch.setattr("otm.sequence.exact_laws.MAX_CONTEXTS", 100)
+    models = ZerothOrder([0.5, 0.5]), ZerothOrder([1.0, 0.0])
+    found = expected_step(BlockVerification(30), **asked(models))
+    assert found.block_efficiency == pytest.approx(2.0 - 2.0**-30, abs=TOLERANCE)

@@ -190,3 +190,9 @@ def test_the_registry_holds_all_greedy_chains_and_no_lossless_decoder() -> None:
     assert set(LOSSY_DECODERS) == set(GreedyChain.__subclasses__())
     assert not any(decoder.lossless for decoder in LOSSY_DECODERS)
     assert not set(LOSSY_DECODERS) & set(DECODERS)
+
+
+def test_what_is_surely_kept_leaves_no_other_token() -> None:
+    sure = ZerothOrder([1.0, 0.0])
+    found = loose_step(Fly(1, samples=2), **asked((sure, sure)))
+    assert (found.block_efficiency, found.total_variation, found.kl) == (2.0, 0.0, 0.0)

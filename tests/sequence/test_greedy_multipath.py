@@ -92,3 +92,11 @@ def test_a_long_improbable_block_of_many_sequences() -> None:
         odds = ranked.odds(int(rng.integers(50)))
     # beyond α = 10^100 the rest of the draft is unskewed
     np.testing.assert_allclose(ranked.selected, draft, rtol=1e-10)
+
+
+def test_equal_ratios_are_ranked_by_the_tokens_numbers() -> None:
+    """Beyond 16 tokens NumPy's own sort does not keep the order of equals."""
+    draft, twice = np.full(60, 1 / 60), np.arange(60) % 3 == 0
+    ranked = RankedTokens.of(draft, (1.0 + twice) / 80, 0.0, 2)
+    order = [*np.flatnonzero(~twice), *np.flatnonzero(twice)]
+    assert ranked.place[order].tolist() == list(range(60))

@@ -67,3 +67,10 @@ def test_no_mean_above_what_a_step_can_yield() -> None:
         models = asked(smooth_models(3, 3, seed))
         tokens = level_cut_upper(**models, num_drafts=8, length=3, samples=3, rng=seed).tokens
         assert tokens.value <= tokens.high <= 4.0
+
+
+def test_on_one_level_it_is_the_optimum_whatever_is_drawn() -> None:
+    """1 + 15/16 with two drafts; 64 slopes miss the best one by 1/64 at most."""
+    pair = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
+    found = level_cut_upper(**asked(pair), num_drafts=2, length=1, samples=3, rng=0)
+    assert 0.0 <= found.tokens.value - 1.9375 <= 1e-3

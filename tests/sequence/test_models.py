@@ -134,6 +134,10 @@ def test_the_end_repeats_itself() -> None:
         (lambda: sequence_law(ZerothOrder(HALVES), [], 25), "limited to 16,777,216 entries"),
         (lambda: sequence_law(ZerothOrder(HALVES), [], 0), "length must be an integer of at le"),
         *(
+            (lambda bad=bad: sequence_law(ZerothOrder(HALVES), bad, 1), "A context must be a seq")
+            for bad in ([-1], [True], [0.5], [None], "ab", b"ab", {0: 1}, 5)
+        ),
+        *(
             (
                 lambda eos=eos: Absorbing(ZerothOrder(HALVES), eos=eos),
                 rf"a token in \[0, 2\); got {eos!r}\. Pass eos=None",

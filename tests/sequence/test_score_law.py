@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import otm
-from otm.sequence.score_law import Refinement, ScoreLaw, refine, refine_first, win_probabilities
+from otm.sequence.score_law import (
+    Refinement,
+    ScoreLaw,
+    _spread_over,
+    refine,
+    refine_first,
+    win_probabilities,
+)
 from tests.sequence.toys import random_pair_of_rows
 
 
@@ -58,6 +65,28 @@ def test_no_levels_accept_more(seed: int) -> None:
     bounds = weight * (inside @ target) + law.level - below
     accepted = np.minimum(weight * target, found.selected).sum()
     assert accepted == pytest.approx(bounds.min(), abs=1e-14)
+
+
+def test_the_last_token_below_the_cap_may_have_a_level_of_its_own() -> None:
+    mass = np.array([0.2, 0.406, 0.152, 0.094, 0.067, 0.082])
+    law = ScoreLaw(mass / mass.sum(), np.array([0.192, 0.404, 0.493, 0.603, 0.792, 2.153]))
+    found = refine(law, 0.55, np.full(4, 0.25), np.array([0.047, 0.49, 0.189, 0.274]))
+    check(found)
+    assert found.upper.levels[-1] == found.high > found.upper.levels[-2]
+
+
+@pytest.mark.parametrize(
+    ("parts", "wanted"),
+    [
+        ([(0.0, 1.0, 0.5), (0.3, 0.3, 0.5)], [0.125, 0.625, 0.125, 0.125]),
+        ([(0.0, 0.0, 1.0)], [1.0, 0.0, 0.0, 0.0]),
+        ([(1.0, 1.0, 1.0)], [0.0, 0.0, 0.0, 1.0]),
+    ],
+)
+def test_a_part_without_width_is_one_cell_s(
+    parts: list[tuple[float, float, float]], wanted: list[float]
+) -> None:
+    assert _spread_over(ScoreLaw.uniform(2, np.linspace(0.0, 1.0, 5)), parts).tolist() == wanted
 
 
 def test_spread_is_kept() -> None:

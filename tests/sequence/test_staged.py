@@ -19,6 +19,7 @@ from otm.sequence import (
     expected_calls,
     step_law,
 )
+from otm.sequence.randomness import Sampled
 from tests.sequence.toys import asked, bias, distance, random_models
 
 SMALLEST, SMALL = random_models(2, 5, np.random.default_rng(62))
@@ -66,3 +67,10 @@ def test_a_lossy_stage_makes_a_lossy_whole() -> None:
 def test_calls(decoder: Staged, draft: list[float], calls: list[float]) -> None:
     found = expected_calls(decoder, draft=ZerothOrder(draft), context=[0])
     np.testing.assert_allclose(found, calls, atol=1e-14)
+
+
+def test_what_the_last_step_writes_beyond_the_chain_is_cut_off() -> None:
+    """Equal models keep every draft: three tokens of a step, of which the second uses one."""
+    decoder = Staged(SpeculativeSampling(2), HALF, 4)
+    tree = decoder.draft(HALF, (1, 0), Sampled(np.random.default_rng(0)))
+    assert tree.tokens.shape == (5,) and tree.tokens[0] == -1 and len(tree.draft) == 4

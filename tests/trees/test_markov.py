@@ -117,6 +117,17 @@ def test_what_a_solver_says_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         assert states.bound(5.0) >= right * (1 - SOLVED)  # never less than the least that is true
 
 
+def test_what_is_never_accepted_yields_no_less_than_one_token() -> None:
+    assert 1.0 <= tunstall_upper(lambda path: 0.0, num_nodes=5, order=0) <= 1.0 + SOLVED
+
+
+def test_a_price_that_pays_for_the_rounding_alone_proves_nothing() -> None:
+    """What is short of 1 is then 1 in floating point."""
+    lone = np.zeros(0, dtype=np.int64)
+    states = markov.MarkovAcceptance(np.ones(1), 2, lone, lone, np.zeros(0))
+    assert states._certified(1.0, 18 * 2.0**-53, np.zeros(1)) == math.inf
+
+
 @pytest.mark.parametrize("lacks", [0.0, 2.0**-53, 2.0**-48])
 def test_what_a_lone_symbol_lacks_to_one_is_no_entropy(lacks: float) -> None:
     """A rest of at most 64 u is rounding, for a function as for a vector."""

@@ -92,6 +92,11 @@ def test_acceptance_by_path_is_best_of_all_trees(
     assert abs(tree.expected_tokens - 1 - best) <= ROUNDING
 
 
+def test_of_vertices_as_likely_the_lower_rank_goes_first() -> None:
+    # the first child's first child and the second child, with ¼ each
+    assert optimal_tree([0.5, 0.25], num_nodes=3).shape.parents.tolist() == [0, 1, 0]
+
+
 def test_the_order_shares_queues_but_not_results() -> None:
     asked: list[tuple[int, ...]] = []
     shared = optimal_tree(lambda path: asked.append(path) or step(path), num_nodes=3000, order=1)

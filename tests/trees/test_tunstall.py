@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -90,6 +91,13 @@ def test_the_paper_restricts_m_and_less_may_be_better() -> None:
         even_spread([0.5, 0.0], num_explored=2)
 
 
+def test_the_paper_s_spread_is_that_of_the_last_rank_explored() -> None:
+    spreads = [even_spread([0.5, 0.2, 0.1], num_explored=number) for number in (1, 2, 3)]
+    assert spreads == [1, 2, 2]  # ⌈.5/.5⌉, ⌈.3/.2⌉, .2/.1
+    with pytest.raises(otm.errors.InvalidParameter, match="Rank 3 must have positive"):
+        even_spread([0.5, 0.25, 0.0], num_explored=3)
+
+
 def test_the_limit_of_many_symbols_is_the_plateau() -> None:
     # A chain accepted with probability a never yields more than 1/(1 − a) tokens.
     bound = tunstall_minimum_upper([0.6], num_nodes=10**6, num_explored=1)
@@ -102,6 +110,17 @@ def test_with_everything_explored_the_lemma_is_the_theorem(rest: list[float], ex
     vector = [0.6, 0.25, 0.1, *rest]
     found = tunstall_explored_upper(vector, num_nodes=9, num_explored=len(vector), num_extra=extra)
     assert found == pytest.approx(tunstall_upper(vector, num_nodes=9), rel=1e-14)
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 10])
+@pytest.mark.parametrize("size", [15, 23, 300])
+def test_it_is_rounded_up(size: int, num_nodes: int) -> None:
+    vector = [1 / size] * size
+    symbols = [mass for mass in (*vector, rejected_mass(vector)) if mass > 0]
+    with mpmath.workdps(40):
+        entropy = -sum(mpmath.mpf(mass) * mpmath.log(mass, 2) for mass in symbols)
+        bits = mpmath.log(1 + (num_nodes + 1) * (len(symbols) - 1), 2)
+        assert tunstall_upper(vector, num_nodes=num_nodes) >= bits / entropy
 
 
 def test_degenerate_acceptance() -> None:

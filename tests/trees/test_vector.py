@@ -85,13 +85,15 @@ def test_estimates_allow_for_vertices_with_few_children() -> None:
     accepted, tried = rank_counts(ranks, np.repeat([1, 2, 3], 8))
     assert (accepted.tolist(), tried.tolist()) == ([12, 4, 1], [24, 8, 2])
     assert empirical_acceptance(accepted, tried).tolist() == [1 / 2, 1 / 4, 1 / 8]
+    accepted, tried = rank_counts([0, -1], [3, 1])  # ranks that nobody came to count as well
+    assert (accepted.tolist(), tried.tolist()) == ([1, 0, 0], [2, 0, 0])
 
 
 @pytest.mark.parametrize(
     ("function", "given"),
     [
         *((rank_counts, bad) for bad in (([], []), ([0], [0]), ([1], [1]), ([-2], [1]))),
-        *((rank_counts, bad) for bad in (([0.0], [1]), ([0, 0], [1]))),
+        *((rank_counts, bad) for bad in (([0.0], [1]), ([0, 0], [1]), ([0, -2], [1, 1]))),
         *((empirical_acceptance, bad) for bad in (([3], [2]), ([0], [0]), ([-1], [2]), ([], []))),
         *((empirical_acceptance, bad) for bad in (([1, 1], [2]), ([math.nan], [2.0]))),
         *((check_acceptance, (bad,)) for bad in ([], [[0.5]], [0.6, 0.5], [-0.1], [math.nan])),
