@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from otm.evidence import log_evidence
 from otm.tracing.branching import TracedLaw, contradicts_samples, trace
 from otm.tracing.execution import TraceAborted
 
@@ -63,6 +65,16 @@ def test_cells_of_two_uniforms_have_their_exact_volume(
         (lambda u: bool(u[0] == 0.5), {False: 1.0, True: 0.0}),
         (lambda u: bool(u[0] / np.inf > -1.0), {True: 1.0}),
         (lambda u: bool(u[0] - np.inf < 0.0), {True: 1.0}),
+        (lambda u: bool(u[0]), {True: 1.0}),
+        (lambda u: int((u[0] + u[1]) / 4), {0: 1.0}),
+        (lambda u: bool((u[0] - 0.5) ** 1 < 0.0), {True: 0.5, False: 0.5}),
+        (lambda u: bool(0.0 * np.log(np.sqrt(u[0])) > 1.0), {False: 1.0}),  # 0·∞ at 0
+        (lambda u: bool(-np.log(u).sum() < np.inf), {True: 1.0}),
+        (lambda u: bool(-np.log(u).sum() > -np.inf), {True: 1.0}),
+        (lambda u: bool(1 / -np.log(u).sum() > 0.0), {True: 1.0}),
+        (lambda u: bool(u[0] ** -np.inf > 1e300), {True: 1.0}),
+        (lambda u: int(np.append(u[:1], 0.25).argmax()), {0: 0.75, 1: 0.25}),
+        (lambda u: int(np.append(u[:1], 0.25).argmin()), {0: 0.25, 1: 0.75}),
         (lambda u: bool(3.0 / (2.0 / u[0]) < 0.75), {True: 0.5, False: 0.5}),
     ],
 )
@@ -79,6 +91,8 @@ def test_ways_to_compare(function: Any, expected: dict[Any, float]) -> None:
         (lambda u: bool(u[0] < u[1]), 0.5),
         (lambda u: bool(u[0] + u[1] < 0.5), 0.125),
         (lambda u: bool(u[0] * u[1] < 0.25), 0.25 * (1 + math.log(4))),
+        (lambda u: bool((u[0] - 0.5) + (u[1] - 0.5) < -0.5), 0.125),
+        (lambda u: bool(u[1] - np.log(u[0]) < 0.5), math.exp(-0.5) - 0.5),
     ],
 )
 def test_a_slanted_boundary_comes_with_a_bound_that_holds(
@@ -101,10 +115,41 @@ def test_a_slanted_boundary_comes_with_a_bound_that_holds(
         lambda u: bool((np.asarray(u, dtype=np.float64) < 0.5)[0]),
         lambda u: isinstance(u[0], float),
         lambda u: [0, 1][u[0] < 0.5] if isinstance(u[0], np.floating) else 7,
+        lambda u: bool(u[0] < 2.0**-30) and isinstance(u[0], float),
     ],
 )
 def test_leaving_the_trace_is_noticed(function: Any) -> None:
     assert integrate(function, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "budget", "cells"),
+    [
+        (lambda u: int(u[0] * 4), {"most_work": 2}, 1),
+        (lambda u: int(u[0] * 4), {"most_work": 5}, 2),
+        (lambda u: bool(u[0] + u[1] < 0.5), {"most_slanted": 1}, 1),
+        (lambda u: bool(u[0] + u[1] < 0.5), {"most_slanted": 8}, 8),
+    ],
+)
+def test_a_budget_is_spent_and_no_more(function: Any, budget: dict[str, int], cells: int) -> None:
+    law = trace(function, 2, **budget)
+    assert law.cells == cells
+    assert law.error > 0.0
+
+
+@pytest.mark.parametrize(("fails_from", "counts"), [(67, [64, 0]), (3, [0, 64])])
+def test_executions_on_real_randomness_count_once_each(fails_from: int, counts: list[int]) -> None:
+    """One execution to begin with, two of a part, 64 on real randomness; the rest is not known."""
+    calls = itertools.count()
+
+    def function(u: Any) -> bool:
+        if next(calls) >= fails_from:
+            raise ArithmeticError
+        return bool(u[0] < 0.25 <= u[0])
+
+    law = trace(function, 1, most_work=2)
+    assert (law.mass, law.error) == ({False: 0.75}, 0.25)
+    assert law.surprise == log_evidence(np.asarray(counts), np.asarray([1.0, 0.25]))
 
 
 def test_nan_is_not_equal_to_itself() -> None:

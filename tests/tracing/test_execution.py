@@ -45,14 +45,17 @@ def test_a_split_is_at_the_first_float_that_changes_the_answer(threshold: float)
 
 
 @pytest.mark.parametrize(
-    ("level", "kept"), [(0.5, [0.5, 0.0]), (1.5, [0.0, 0.0]), (0.9, [0.0, 0.0])]
+    ("slope", "level", "kept"),
+    [(1, 0.5, [0.5, 0.0]), (1, 1.5, [0.0, 0.0]), (1, 0.9, [0.0, 0.0]), (-1, -0.25, [0.5, 0.0])],
 )
-def test_the_half_that_is_settled_comes_first(level: float, kept: list[float]) -> None:
-    """x + y < level on [0, 1) × [0, 1/2): false all over the upper half, true all over the lower,
-    open in both.
+def test_the_half_that_is_settled_comes_first(
+    slope: float, level: float, kept: list[float]
+) -> None:
+    """x ± y < level on [0, 1) × [0, 1/2): false all over the upper half, true all over the lower,
+    open in both, and false all over the upper half again, where the lower one's ends agree.
     """
     run = execution((0.0, 1.0), (0.0, 0.5))
-    assert run.halve([0, 1], lambda point: sum(point) < level)
+    assert run.halve([0, 1], lambda point: point[0] + slope * point[1] < level)
     assert (run.low, run.slanted, run.volume) == (kept, True, 0.25)
     assert run.pending[0][0] == 0.25
 
@@ -62,6 +65,12 @@ def test_what_cannot_be_divided_is_left() -> None:
     assert not run.halve([0], lambda point: True)
     assert not run.split_at_change(0, lambda point: point[0] < 0.75)
     assert (run.pending, run.middle) == ([], [0.5])
+
+
+def test_the_middle_is_in_the_box() -> None:
+    """The mean of an odd float and the next one rounds to the next one."""
+    odd = math.nextafter(0.5, 1.0)
+    assert execution((odd, math.nextafter(odd, 1.0))).middle == [odd]
 
 
 def test_every_outcome_of_a_choice_has_its_turn_with_its_probability() -> None:
@@ -83,5 +92,6 @@ def test_a_second_execution_that_decides_otherwise_is_stopped() -> None:
     with pytest.raises(TraceAborted, match="other decisions"):
         run.split_at_change(0, lambda point: point[0] < 0.5) if run.follow_split() else None
     assert run.aborted
-    with pytest.raises(TraceAborted, match="other outcomes"):
-        Execution(prescribed=(("choice", 1),)).choose([1.0, 0.0])
+    for index in (1, 2):
+        with pytest.raises(TraceAborted, match="other outcomes"):
+            Execution(prescribed=(("choice", index),)).choose([1.0, 0.0])

@@ -71,6 +71,40 @@ def test_noise_that_is_used_twice_is_known_exactly() -> None:
 
 
 @pytest.mark.parametrize(
+    "way",
+    [
+        lambda u: np.argmax(W / -np.log(u)),
+        lambda u: np.argmax(np.exp(np.log(u) / W)),
+        lambda u: np.argmax(np.exp(np.log(W) - np.log(-np.log(u)))),
+        lambda u: np.argmin(np.exp(np.log(-np.log(u)) - np.log(W))),
+    ],
+    ids=["quotients", "powers by logarithms", "quotients by logarithms", "arrivals by logarithms"],
+)
+def test_a_race_is_one_question(way: Callable[[Any], Any]) -> None:
+    """As many cells as there are outcomes; two by two there would be more."""
+    law = trace(lambda u: int(way(u)), 3, most_slanted=50)
+    assert law.mass == pytest.approx(dict(enumerate(W)), abs=CLOSE)
+    assert (law.error, law.cells) == (0.0, 3)
+
+
+def test_what_weighs_nothing_does_not_win() -> None:
+    weights = np.append(W, 0.0)
+    with np.errstate(divide="ignore"):
+        exponents = 1 / weights
+    law = trace(lambda u: int(np.argmax(u**exponents)), 4)
+    assert law.mass == pytest.approx(dict(enumerate(W)), abs=CLOSE)
+    assert (law.error, law.cells) == (0.0, 3)
+
+
+def test_a_start_in_a_race_counts() -> None:
+    """E₀ > E₁ + 1/2 with probability e^{−1/2}/2; and the first of two that are the same is it."""
+    law = law_of(lambda u: int(np.argmin(np.array([0.0, 0.5]) - np.log(u))), 2)
+    behind = 0.5 * math.exp(-0.5)
+    assert law == pytest.approx({0: 1 - behind, 1: behind}, abs=CLOSE)
+    assert law_of(lambda u: int(np.argmin(-np.log(u[[0, 0]]))), 1) == {0: 1.0}
+
+
+@pytest.mark.parametrize(
     "small",
     [
         lambda u: u > 0.7,

@@ -9,6 +9,7 @@ import pytest
 
 import otm
 from otm import audit
+from otm.tracing import output_law
 from otm.tracing.answers import CandidateFailure, Failed
 from otm.tracing.execution import TraceAborted
 from otm.tracing.output_law import output_law_of, traced_law_of
@@ -39,6 +40,18 @@ def test_what_cannot_be_traced_is_said() -> None:
         traced_law_of([WAYS["probed"]], [1.0], 1, tolerance=0.0, described="this")
 
 
+def test_drafts_share_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MOST_SLANTED": 60, "MOST_WORK": 120}.items():
+        monkeypatch.setattr(output_law, name, value)
+        monkeypatch.setattr(output_law, name.replace("MOST", "_LEAST"), 1)
+    for function, most in (
+        (lambda u: bool(u[0] + u[1] < 0.5), 60),
+        (lambda u: int(u[0] * 100), 120),
+    ):
+        law = traced_law_of([function] * 6, [1 / 6] * 6, 2, tolerance=0.0, described="this")
+        assert 6 < law.cells <= most
+
+
 def test_failures_beyond_the_tolerance_are_raised() -> None:
     def fails(u: Any) -> Any:
         return Failed("no token.") if u[0] < 0.25 else 1
@@ -49,6 +62,12 @@ def test_failures_beyond_the_tolerance_are_raised() -> None:
         output_law_of([fails], [1.0], 1, tolerance=0.2, described="it")
     law = output_law_of([fails], [1.0], 1, tolerance=0.3, described="it")
     assert law.totals == [(1, 0.75)]
+
+
+@pytest.mark.parametrize("probability", [0.5, 1.0])
+def test_what_fails_always_is_told_from_what_fails_at_times(probability: float) -> None:
+    failure = CandidateFailure.likely("no token.", probability, "it")
+    assert failure.certain == (probability == 1.0)
 
 
 def test_a_black_box_is_looked_at_until_it_is_decided() -> None:

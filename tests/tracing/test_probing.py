@@ -10,6 +10,7 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.standard_problems import INSTANCES
+from otm.tracing.probing import GRID, probe
 from tests.audit.callables import as_floats, maximal
 
 
@@ -26,6 +27,20 @@ def test_a_black_box_is_found_to_do_the_same(name: str) -> None:
     np.testing.assert_allclose(
         hidden.coupling.joint.toarray(), seen.coupling.joint.toarray(), atol=1e-15
     )
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("low", "high"), [(0.1, 0.1 + 1 / GRID), (2.4 / GRID, 2.6 / GRID)])
+def test_breakpoints_on_each_axis_are_found_to_the_last_bit(
+    axis: int, low: float, high: float
+) -> None:
+    """As wide as the grid, or narrower around the middle of one of its cells."""
+
+    def inside(u: Any) -> bool:
+        assert len(u) == 2
+        return bool(low <= u[axis] < high)
+
+    assert probe(inside, 2).law().mass[True] == pytest.approx(high - low, abs=1e-15)
 
 
 def test_a_black_box_with_a_cell_too_narrow_is_not_called_lossless() -> None:

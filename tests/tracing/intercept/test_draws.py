@@ -22,8 +22,10 @@ def test_the_same_state_draws_the_same_or_nothing() -> None:
 
 def test_what_was_drawn_is_drawn_again() -> None:
     draws = TracingDraws(Execution())
-    u, v = draws.uniforms("one", 2)
-    draws.choices("two", [(0.25, 0.75)])
+    u, v = draws.uniforms("the argument", 2)
+    assert not draws.drew
+    draws.choices("one", [(0.25, 0.75)])
+    assert draws.drew
     assert not u < 0.25 and v.sources != u.sources
     (first, second), (choice,) = draws.recorded()
     assert (first, choice) == (
@@ -32,10 +34,19 @@ def test_what_was_drawn_is_drawn_again() -> None:
     )  # the middle of what is left; never looked at: the likelier
     assert 0.0 < second < 1.0
     again = ReplayedDraws([[first, second], [choice]])
+    assert not again.drew
     assert again.uniforms("any", 2) == [first, second]
+    assert again.drew
     assert again.choices("any", [(0.25, 0.75)]) == [1]
     with pytest.raises(TraceAborted, match="other draws"):
         again.uniforms("any", 1)
+
+
+def test_what_nobody_looked_at_may_be_anywhere() -> None:
+    draws = TracingDraws(Execution())
+    draws.uniforms("the argument", 8)
+    (values,) = draws.recorded()
+    assert min(values) < 0.2 and max(values) > 0.8
 
 
 def test_an_open_answer_is_asked_for_once() -> None:
@@ -51,6 +62,11 @@ def test_a_seed_is_for_seeding(use: Callable[[SeedInteger], object]) -> None:
     assert 7 <= int(seed) == int(again) < MOST_OUTCOMES + 8
     with pytest.raises(TraceAborted, match="very many outcomes"):
         use(seed)
+
+
+def test_no_integer_is_below_itself() -> None:
+    with pytest.raises(ValueError, match="low >= high"):
+        integers(TracingDraws(Execution()), "state", 1, 3, 3)
 
 
 @pytest.mark.parametrize("row", [(0.5, -0.5), (1.5, -0.5), (0.0, 0.0)])

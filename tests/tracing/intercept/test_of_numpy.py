@@ -80,6 +80,17 @@ def test_a_state_that_is_set_back_repeats_itself() -> None:
     assert trace(function).mass == {(True, True): 0.5, (False, False): 0.5}
 
 
+def test_what_is_drawn_twice_need_not_be_looked_at() -> None:
+    def function() -> int:
+        state = np.random.get_state()
+        np.random.rand()
+        np.random.set_state(state)
+        np.random.rand()
+        return 1
+
+    assert_law(function, {1: 1.0})
+
+
 @pytest.mark.parametrize(
     ("function", "how"),
     [

@@ -33,6 +33,7 @@ from tests.tracing.intercept.laws import assert_law, even
             lambda: -math.log(1.0 - random.random()) < 1.0,
             {True: 1 - math.exp(-1), False: math.exp(-1)},
         ),
+        (lambda: math.log(random.random(), 4.0) < -0.5, even(True, False)),
         (lambda: random.expovariate(2.0) < 1.0, {True: 1 - math.exp(-2), False: math.exp(-2)}),
         (lambda: random.Random(random.getrandbits(64)).random() < 0.3, {True: 0.3, False: 0.7}),
         (lambda: random.SystemRandom().choice("ab"), even("a", "b")),

@@ -17,6 +17,7 @@ from tests.tracing.intercept.laws import assert_law, even
 
 W = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 P = torch.tensor([0.5, 0.25, 0.5])
+HALF = torch.tensor([0.5])
 BY_WEIGHT = {0: 0.5, 1: 0.3, 2: 0.2}
 PAIRS = {(i, j): float(W[i] * W[j] / (1 - W[i])) for i, j in itertools.permutations(range(3), 2)}
 COIN = {True: 0.25, False: 0.75}
@@ -102,6 +103,10 @@ def kept() -> tuple[int, ...]:
         ),
         (lambda: int((torch.rand(1, dtype=torch.float64) > W.cumsum(0)).sum()), BY_WEIGHT),
         (lambda: bool(torch.rand(2).max() < 0.5), COIN),
+        (lambda: bool(torch.maximum(*torch.rand(2)) < 0.5), COIN),
+        (lambda: int(torch.cat([HALF, torch.rand(1).clamp(min=0.5)]).argmax()), even(0, 1)),
+        (lambda: int(torch.cat([torch.rand(1).clamp(min=0.5), HALF]).argmax()), {0: 1.0}),
+        (lambda: int(torch.cat([HALF, torch.rand(1).clamp(max=0.5)]).argmin()), even(0, 1)),
         (lambda: bool(torch.rand(2, 2).max(dim=0).values[1] < 0.5), COIN),
         (lambda: tuple(torch.rand(2, 2).max(dim=0).indices.tolist()), even(*PLACES)),
         (lambda: tuple(torch.rand(2, 1).argsort(dim=0)[:, 0].tolist()), even((0, 1), (1, 0))),
@@ -160,9 +165,19 @@ def test_arithmetic_of_single_precision_widens_the_tolerance(
     assert trace(lambda uniforms: int(torch.multinomial(weights, 1))).coarsest == coarsest
 
 
+def test_what_single_precision_cannot_tell_is_not_held_against_the_trace() -> None:
+    def function(uniforms: Any) -> Any:
+        u = torch.rand(1)
+        return bool(u < HALF), bool(u < 0.5 + 2.0**-30)
+
+    law = trace(function)
+    assert law.mass[False, True] == 2.0**-30
+
+
 @pytest.mark.parametrize(
     ("noise", "least"),
     [
+        (lambda: torch.empty_like(W).exponential_().clamp(max=20.0).log().neg(), 1e-9),
         (lambda: torch.distributions.Gumbel(0.0, 1.0).sample((3,)), 1e-9),
         (lambda: -(-torch.rand_like(W).clamp(min=1e-8).log()).log(), 1e-8),
     ],
