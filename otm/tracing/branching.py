@@ -106,7 +106,8 @@ def trace(
         function: takes uniforms `(num_uniforms,)`, independent on [0, 1), and returns a hashable
             value; it may draw from torch, NumPy and `random` itself.
         num_uniforms: n ≥ 0.
-        most_slanted: how many runs may compare uniforms with each other where that is no race.
+        most_slanted: after how many runs that compare uniforms with each other, where that is no
+            race, what is left stays undecided.
         most_work: how many boxes may be visited or set aside.
         most_seconds: after which what is left stays undecided.
 
@@ -133,7 +134,7 @@ def trace(
     (law,) = trace_each(
         [function],
         check_count(num_uniforms, name="num_uniforms", minimum=0),
-        most_slanted=check_count(most_slanted, name="most_slanted", minimum=0),
+        most_slanted=check_count(most_slanted, name="most_slanted"),
         most_work=check_count(most_work, name="most_work"),
         most_seconds=check_real(most_seconds, name="most_seconds", low=0.0),
     )

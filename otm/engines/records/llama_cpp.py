@@ -152,13 +152,16 @@ def _steps(rates: list[float], accepted: int, drafted: int, mean: float) -> int:
     if not accepted:
         return max(1, round(drafted / len(rates)))
     half = 0.5e-2  # two decimals
-    least = max(1, int(np.ceil(accepted / (mean - 1 + half))))
-    most = int(accepted / (mean - 1 - half)) if mean - 1 > half else accepted * 200
+    over = mean - 1
+    least = max(1, int(np.ceil(accepted / (over + half))))
+    # A mean of 1.00 is no bound from above: then every step drafted, and as much as the list holds.
+    told = over > half
+    most = int(accepted / (over - half)) if told else drafted
+    centre = accepted / over if told else drafted / len(rates)
     candidates = np.arange(least, max(least, min(most, least + 100_000)) + 1)
     counts = np.outer(candidates, rates)
     misses = np.abs(counts - np.round(counts)).max(axis=1) / candidates
     fits = np.flatnonzero(misses <= 0.5e-3)
-    centre = accepted / max(mean - 1, half)
     near = fits if fits.size else np.arange(candidates.size)
     return int(candidates[near[np.argmin(np.abs(candidates[near] - centre))]])
 

@@ -49,6 +49,16 @@ def test_of_the_steps_that_fit_the_nearest_to_the_mean_are_taken() -> None:
     assert (single.steps, single.survivors.tolist()) == (1, [1, 1])
 
 
+@pytest.mark.parametrize(("steps", "positions"), [(400, 1), (900, 1), (450, 3)])
+def test_a_mean_of_one_leaves_the_steps_to_the_drafts(steps: int, positions: int) -> None:
+    accepted = np.zeros(steps, dtype=int)
+    accepted[0] = 1
+    line = one_line(accepted, positions * steps, positions)
+    assert " 1.00," in line
+    record = parse_acceptance(line)
+    assert (record.parts[0].steps, record.unlocated) == (steps, 0)
+
+
 def test_steps_that_the_mean_rules_out_are_not_taken() -> None:
     """Eleven steps would fit the rate, 3/11, but the mean says ten."""
     line = one_line(np.repeat([0, 1], [7, 3]), 10, 1)
