@@ -24,6 +24,7 @@ from otm.sequence import (
     GreedyMultipath,
     Gsd,
     LikeliestTree,
+    Memoised,
     NoiseTree,
     PrefixTree,
     Randomness,
@@ -247,12 +248,13 @@ def completed(decoder: Decoder, draft: TableModel, target: TableModel, length: i
     noise that the step has looked at: enumerated with the step.
     """
     law = np.zeros((draft.num_tokens,) * length)
+    drafter, judge = Memoised(draft), Memoised(target)
 
     def run(randomness: Randomness) -> tuple[int, ...]:
-        tree = decoder.draft(draft, (), randomness)
-        text = decoder.verify(tree, target.next, randomness).tokens[:length]
+        tree = decoder.draft(drafter, (), randomness)
+        text = decoder.verify(tree, judge.next, randomness).tokens[:length]
         while len(text) < length:
-            text = (*text, randomness.sample(target.next(text), len(text)))
+            text = (*text, randomness.sample(judge.next(text), len(text)))
         return text
 
     for text, mass in outcomes(run):
