@@ -31,6 +31,10 @@ settings.register_profile(
 )
 settings.load_profile("suite")
 
+# Toy models gain nothing by a second thread, and where each of several workers starts as many as
+# there are cores, threads spend four fifths of the time in waiting for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Processes that tests start keep their bytecode even where none may be written beside the sources:
 # each would compile some two hundred modules anew.
 if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
@@ -38,7 +42,8 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 
 # Tests of what an optional library does are left out where it is not installed; all others run.
 _ABOUT = {
-    "matplotlib": "contracts/calls contracts/test_on_the_pair test_drawing test_plot test_tabular",
+    "matplotlib": "commands/test_printing contracts/calls contracts/test_on_the_pair test_drawing "
+    "test_plot test_tabular",
     "numba": "overlap/test_compiled table/compiled/test_driver table/compiled/test_second_pass "
     "verifiers/optimal/test_draws",
     "ot": "transport/test_lp",
@@ -106,6 +111,7 @@ _CUDA = any(Path(place).exists() for place in ("/dev/nvidiactl", "/dev/dxg"))
 _BACKENDS = [
     Backend(library, device, dtype)
     for library, device in [("numpy", "cpu"), ("torch", "cpu"), *[("torch", "cuda")] * _CUDA]
+    if importlib.util.find_spec(library)
     for dtype in ("float64", "float32")
 ]
 

@@ -14,6 +14,7 @@ from otm import audit
 from otm.audit.end_to_end import JointAudit
 from otm.audit.generations import TARGET, ToyCache
 from otm.audit.templates.generate import candidate as right
+from tests.optional import needs
 
 Fault = Callable[[Any, Any, Any], Any]
 
@@ -77,7 +78,7 @@ TWO_ROWS = {"prompts": [(0, 1), (1,)], "length": 2}
     [
         (right, {"top_k": 1, "length": 4}),
         (right, {**TWO_ROWS, "padding": "right"}),
-        (in_torch, {}),
+        pytest.param(in_torch, {}, marks=needs("torch")),
     ],
 )
 def test_what_is_done_right_is_lossless(loop: Any, options: Any) -> None:

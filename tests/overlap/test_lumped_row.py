@@ -11,6 +11,7 @@ import otm
 from otm.overlap.curve import Containment, ratios
 from otm.overlap.lumped_row import RowSteps
 from otm.verifiers.optimal import scores
+from tests.optional import needs
 from tests.overlap.instances import problems
 from tests.tolerance import rounding
 
@@ -84,6 +85,7 @@ def plateau(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return p, otm.normalise(p * ratio)
 
 
+@needs("numba")
 def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant that looks at ends of bins, and next to the best of them, misses the optimum.
 

@@ -14,6 +14,7 @@ from otm.drafts.base import live_drafts
 from otm.tracing.answers import CandidateFailure, read_token
 from otm.tracing.branching import trace
 from otm.verifiers.callables import MOST_SEQUENCES, output_law_on
+from tests.optional import needs
 
 DRAFT, TARGET = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
 
@@ -192,7 +193,8 @@ class TestDrawnDrafts:
     @pytest.mark.parametrize(
         ("code", "law"),
         [
-            *((code, otm.IID(2)) for code in (recursive, by_numbers, naive, by_torch)),
+            *((code, otm.IID(2)) for code in (recursive, by_numbers, naive)),
+            pytest.param(by_torch, otm.IID(2), marks=needs("torch")),
             *((by_ratio, make(3)) for make in (otm.WithoutReplacement, otm.Greedy, otm.TopK)),
             (by_ratio, otm.Product(2)),
         ],
@@ -291,8 +293,7 @@ class TestAnswers:
         assert found.low <= 0.25 <= found.high < 0.5
 
     def test_scalars_of_any_kind_and_a_list_of_one(self) -> None:
-        import torch
-
+        torch = pytest.importorskip("torch")
         for answer in (np.int32(0), [0], torch.tensor(0), (torch.tensor([0]), torch.tensor(True))):
             mine = otm.from_callable(lambda p, q, drafts, u, answer=answer: answer)
             assert otm.acceptance(mine, problem(1)) == pytest.approx(DRAFT[0], abs=1e-14)

@@ -97,7 +97,8 @@ def test_on_numpy_every_row_is_the_single_rule(
         assert rule.upper[row] == pytest.approx(single.upper, abs=1e-14)
         assert rule.lower[row] == pytest.approx(single.lower, abs=1e-14)
         assert rule.num_uniforms == single.num_uniforms
-        if k <= 64:
+        # nearer than that, what is left of the target after a rejection is rounding
+        if k <= 64 and np.abs(p[row] - q[row]).sum() > 1e-9:
             drafts, uniforms = rng.integers(0, 5, (len(p), 20, k)), rng.random((len(p), 20, k + 2))
             wanted = single.verify(drafts[row], uniforms[row], None)
             for got, want in zip(rule.verify(drafts, uniforms), wanted, strict=True):
