@@ -141,11 +141,7 @@ def _largest_candidate(drafts: Floats, target: Floats) -> NDArray[np.bool_]:
     for _ in range(_SCREENINGS):
         sums = drafts[:, members].sum(axis=1)
         others = np.array([np.delete(sums, d).prod() for d in range(len(sums))])
-        kept = (
-            members
-            & (target <= (others @ drafts) * (1 + _SAME_LINE))
-            & ((drafts > 0).any(axis=0) | (target == 0))
-        )
+        kept = members & (target <= (others @ drafts) * (1 + _SAME_LINE))
         if (kept == members).all():
             break
         members = kept

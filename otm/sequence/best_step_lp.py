@@ -163,13 +163,12 @@ def _by_enumeration(
         return BestStep(lower=1.0, upper=1.0, accepted={}, cuts=())
     transport, prices = _solve(instance)
     accepted = _repaired(instance, transport)
-    upper, signed = min((_priced(instance, sign * prices), sign) for sign in (1.0, -1.0))
     return _certified(
         instance.paths.paths,
         accepted,
         1.0 + math.fsum(accepted),
-        upper,
-        _cuts(instance, signed * prices),
+        _priced(instance, prices),
+        _cuts(instance, prices),
     )
 
 
@@ -239,7 +238,7 @@ def _instance(
 
 
 def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the transport ρ `(e,)`, and multipliers of the equalities `(m,)` up to their sign.
+    """Return the transport ρ `(e,)`, and the multipliers of the equalities `(m,)`.
 
     Variables f(u), then ρ(D, u).
     """
