@@ -8,7 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import otm
 from otm import IID, Optimal, Problem
@@ -18,6 +18,14 @@ from tests.verifiers.optimal.large import language_rows
 
 
 @settings(max_examples=100)
+@example(  # c lies below an empty bin and a full one that it does not lift
+    (
+        np.array([6.0, 94.0, 165.0, 261.0, 141.0, 333.0, 0.0]) / 1000,
+        np.array([0.002, 76.0, 73.0, 178.0, 206.0, 460.0, 6.998]) / 1000,
+    ),
+    3,
+    25,
+)
 @given(
     strategies.pairs(max_tokens=30),
     st.sampled_from([1, 2, 3, 8, 64, 10**6]),

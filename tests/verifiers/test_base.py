@@ -52,6 +52,8 @@ def test_a_curve_from_outside_is_asked_once_for_every_k() -> None:
     for found in (otm.acceptance(verifier, PROBLEM.with_law(IID(2))), table.rows[0].exact):
         assert found == pytest.approx(wanted[KS.index(2)], abs=rounding(9, 2))
     assert [2] in verifier.asked
+    with pytest.raises(otm.errors.InvalidParameter, match="by must be"):
+        otm.acceptance(verifier, PROBLEM, by="both")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

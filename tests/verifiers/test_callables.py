@@ -220,8 +220,10 @@ class TestDrawnDrafts:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(otm.verifiers.callables, "_MOST_DRAWN", 600)
-        law, joint = self.joint(recursive, problem(5))
+        law, joint = self.joint(trusting, problem(5))
         assert 0.0 < law.error == pytest.approx(1.0 - joint.sum(), abs=1e-14)
+        found = otm.from_callable(trusting).acceptance_interval(problem(5))
+        assert (found.lower, found.upper) == (pytest.approx(joint.sum(), abs=1e-12), 1.0)
 
     def test_drafts_that_are_not_looked_at_divide_nothing(self) -> None:
         few, _ = self.joint(lambda p, q, drafts, u: int(drafts[-1]), problem(6))
@@ -247,6 +249,9 @@ class TestDrawnDrafts:
     def test_failures_are_named(self) -> None:
         with pytest.raises(CandidateFailure, match=r"ZeroDivisionError.*probability 0\.4 "):
             self.joint(lambda p, q, drafts, u: 1 // drafts[1].item(), problem(2))
+        rare = otm.from_callable(lambda p, q, drafts, u: 1 // int(u[0] > 7e-14))  # of 4.6e-14
+        with pytest.raises(CandidateFailure, match="ZeroDivisionError"):
+            otm.kernel(rare, problem(1), np.array([[0]]))
 
 
 class TestAnswers:
@@ -315,10 +320,11 @@ class TestAnswers:
 
     def test_names(self) -> None:
         mine = otm.from_callable(
-            trusting, law=(otm.IID, otm.TopK(2)), name="mine", num_uniforms=lambda k, V: 7
+            trusting, law=(otm.IID, otm.TopK(2)), name="mine", num_uniforms=lambda k, V: 0
         )
         assert (str(mine), repr(mine)) == ("mine", "from_callable(mine, law=(IID, TopK(k=2)))")
-        assert otm.prepare(mine, problem(1)).num_uniforms == 7
-        assert mine.code.verify is trusting
+        assert otm.prepare(mine, problem(1)).num_uniforms == 0
+        again, other = (otm.from_callable(mine.code, name=name) for name in ("", "other"))
+        assert (again.code, str(other), other.code.verify) == (mine.code, "other", trusting)
         with pytest.raises(otm.errors.InvalidParameter, match="function verify"):
             otm.from_callable(otm.KSeq())  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import otm
 from otm import IID, KSeq, Problem
+from otm.overlap import rows
 from tests import exact, strategies
 from tests.tolerance import UNIT_ROUNDOFF, rounding
 
@@ -169,7 +170,24 @@ class TestGammaBelowGammaStar:
     ],
 )
 def test_gamma_star_at_the_edges(
-    draft: list[float], target: list[float], k: int, gamma: float
+    draft: list[float],
+    target: list[float],
+    k: int,
+    gamma: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = Problem(draft=draft, target=target, law=IID(k))
-    assert float(otm.verifiers.gamma_star(problem)) == pytest.approx(gamma, rel=4 * UNIT_ROUNDOFF)
+    # From a sort and in bins, which find another root to rounding where p_acc is 1 up to k/37.
+    for shortest in (1 << 16, 1)[: 1 if k > 37 * gamma else 2]:
+        monkeypatch.setattr(rows, "_SHORTEST_ON_HOST", shortest)
+        found = float(otm.verifiers.gamma_star(problem))
+        assert found == pytest.approx(gamma, rel=4 * UNIT_ROUNDOFF)
+
+
+def test_gradients_where_nothing_is_accepted() -> None:
+    """Supports are disjoint: at γ* = 1 what either model gives a token of the other is accepted."""
+    torch = pytest.importorskip("torch")
+    p, q = torch.eye(2, dtype=torch.float64).requires_grad_()
+    problem = Problem(draft=p, target=q, law=IID(3))
+    slopes = torch.autograd.grad(otm.acceptance(KSeq(), problem), (p, q))
+    assert torch.stack(slopes).tolist() == [[0.0, 1.0], [1.0, 0.0]]

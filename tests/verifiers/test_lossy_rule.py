@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
 import otm
@@ -64,6 +65,8 @@ def test_law_acceptances_and_gain(
     assert member == pytest.approx(plan.acceptance, abs=ROUNDING)
     enumerated = enumerated_acceptance(otm.prepare(verifier, problem), "rule")
     assert rule == pytest.approx(enumerated, abs=ROUNDING)
+    tensors = one_draft(tuple(map(torch.asarray, pair)))
+    assert float(otm.acceptance(verifier, tensors, by="rule")) == pytest.approx(rule, abs=ROUNDING)
     spent = otm.lossy.distortion(verifier, problem)
     assert spent.total_variation == pytest.approx(0.5 * np.abs(law - pair[1]).sum(), abs=1e-15)
     ceiling = otm.lossy.tv_frontier(problem, tv=min(1.0, spent.total_variation))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
+from unittest import mock
 
 import mpmath
 import numpy as np
@@ -16,6 +17,7 @@ import otm
 from otm import IID, ListRace, MinHash, Problem, Race, ThresholdRace, WithoutReplacement, races
 from otm.overlap.curve import Containment
 from otm.overlap.rows import SHORTEST_BINNED
+from otm.verifiers import race
 from tests import exact, strategies
 from tests.overlap.instances import problems
 from tests.verifiers.race_references import FALSE_ALARM, INTEGRATED
@@ -142,6 +144,30 @@ def test_a_curve_has_the_values_of_its_sizes(law: otm.Law, width: int) -> None:
     curve = otm.acceptance_curve(Race(), problem, k=sizes)
     alone = [otm.acceptance(Race(), problem.with_law(one)) for one in law.family(sizes)]
     np.testing.assert_allclose(curve, alone, atol=1e-15)
+
+
+def test_the_strip_of_the_quadrature_holds_what_is_integrated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many tokens that overtake rarely: Pr(Poisson(t) ≤ 1) = e^{−t} (1 + t) on a ray."""
+    asked = mock.Mock(wraps=races.exponential_nodes)
+    monkeypatch.setattr(race, "exponential_nodes", asked)
+    problem = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=WithoutReplacement(2))
+    assert otm.coupling(Race(), problem).acceptance == pytest.approx(
+        otm.acceptance(Race(), problem), abs=INTEGRATED
+    )
+    cosine = 0.1
+    t = np.linspace(0.0, 50.0, 500) * (cosine + 1j * np.sqrt(1 - cosine**2))
+    grown = np.log(np.abs(np.exp(-t) * (1 + t)).max())
+    assert all(1.0 < grown <= call.args[0](cosine) for call in asked.call_args_list)
+
+
+def test_only_what_is_drafted_is_coupled() -> None:
+    """Distance .5: [diag(min) + (p − q)₊ qᵀ + p ((q − p)₊)ᵀ] / 1.5, no row for token 1."""
+    joint = otm.coupling(MinHash(), Problem(draft=[0.5, 0, 0.5], target=[0, 0.5, 0.5], law=IID(1)))
+    assert joint.drafts.tolist() == [[0], [2]]
+    wanted = np.array([[0, 0.5, 0.25], [0, 0.25, 0.5]]) / 1.5
+    np.testing.assert_allclose(joint.joint.toarray(), wanted, atol=1e-15)
 
 
 @pytest.mark.parametrize("smallest", [1e-307, 5e-324])

@@ -63,6 +63,13 @@ class TestRecursiveRejectionWithoutReplacement:
             mass * residual.sum(axis=1), mass * reaching, atol=rounding(5, 4)
         )
 
+    def test_a_draft_that_is_rejected_has_mass(self) -> None:
+        """Token 2 alone is left, below the rounding of all sums before it."""
+        sums = wor.Residuals.of(np.array([0.5, 0.5, 1e-18, 0.0]), np.array([0.3, 0.7, 0.0, 0.0]))
+        start, most = np.zeros(1), np.array([1 - 2.0**-53])
+        after = sums.next(start, sums.mass(start), np.ones(1))
+        assert sums.draw_rejected(start, after, np.array([[0]]), most).tolist() == [2]
+
     def test_too_many_paths_are_refused_with_the_way_out(self) -> None:
         problem = otm.Problem(
             draft=otm.examples.uniform(300),

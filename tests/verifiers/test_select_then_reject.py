@@ -61,6 +61,10 @@ class TestSelectThenReject:
             problem = otm.Problem(draft=draft, target=target, law=law)
             found = otm.acceptance(otm.SelectThenReject(), problem, by="rule")
             assert found == pytest.approx(otm.optimal_acceptance(problem), abs=1e-9)
+        # what the law never draws is chosen from evenly
+        two = problem_of(([0.5, 0.5, 0.0], [0.2, 0.3, 0.5]), otm.IID(2))
+        chosen = otm.prepare(otm.SelectThenReject(), two).selection(two, np.array([[2, 0], [2, 2]]))
+        assert chosen.tolist() == [[0.5, 0.5], [1.0, 0.0]]
 
     def test_a_law_inside_the_core_can_be_had_and_one_outside_is_refused(self) -> None:
         problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))

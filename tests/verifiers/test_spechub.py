@@ -68,3 +68,8 @@ class TestSpecHub:
         for verifier in (otm.SpecHub(), otm.GreedyOptimal()):
             found = otm.acceptance(verifier, problem)
             assert found == pytest.approx(float(accepted), abs=tolerance)
+
+    def test_a_hub_alone(self) -> None:
+        rule = otm.prepare(otm.SpecHub(), problem_of(([1.0, 0.0], [0.3, 0.7]), otm.Greedy(2)))
+        output, accepted = rule.verify(np.array([[0, PAD]]), np.zeros((1, 4)), None)
+        assert (output.tolist(), accepted.tolist()) == ([0], [True])

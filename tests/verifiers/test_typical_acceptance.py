@@ -21,7 +21,7 @@ RULES = {
     ),
     "regret": st.builds(otm.BoundedRegret, regret=st.floats(0, 5), fallback=FALLBACKS),
     "mars": st.builds(
-        otm.Mars, theta=st.floats(0, 1), top_logit=st.floats(0.5, 30), fallback=FALLBACKS
+        otm.Mars, theta=st.floats(0, 1), top_logit=st.floats(0.1, 4), fallback=FALLBACKS
     ),
 }
 

@@ -121,5 +121,7 @@ def test_a_cut_inside_a_bin_of_little_mass_is_found(
     assert otm.optimal_acceptance(problem) == pytest.approx(best, abs=1e-13)
     assert otm.prepare(Optimal(), problem).lower == pytest.approx(best, abs=1e-13)
     # The scores would be put right by a wrong cut's neighbours; the cut itself is right already.
-    selection = scores.optimal_selection(RowSteps.of(p, q), 0.0, Containment(k=2))[1]
+    steps, selection = scores.optimal_selection(RowSteps.of(p, q), 0.0, Containment(k=2))
     assert 1 - selection.gain == pytest.approx(best, abs=1e-13)
+    nodes = scores.Nodes.of(steps, selection)[0]
+    assert nodes.mass.sum() + nodes.mass_after.sum() == pytest.approx(1.0, abs=1e-12)

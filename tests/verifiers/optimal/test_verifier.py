@@ -18,9 +18,11 @@ import otm
 from otm import IID, Optimal, Problem
 from otm.errors import SolverFailure
 from otm.overlap.curve import Containment
+from otm.verifiers.optimal.bins import bin_tokens
 from otm.verifiers.optimal.score_pieces import moment, upper_gap
 from otm.verifiers.optimal.scores import Nodes, Scores, build_scores
 from tests import exact, strategies
+from tests.conftest import Backend
 from tests.tolerance import UNIT_ROUNDOFF, rounding
 from tests.verifiers.optimal.large import language_rows
 
@@ -148,13 +150,13 @@ def nodes_of(p: np.ndarray, level: np.ndarray) -> Nodes:
 
 
 def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
-    for V, k in [(300, 2), (500, 3), (500, 8), (300, 64), (400, 10**6)]:
+    for V, k in [(300, 2), (1000, 3), (500, 8), (300, 64), (400, 10**6)]:
         p, q = language_rows(V, k)
         rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
         order = np.argsort(rule.level)[::-1]
         level = rule.level[order]
         scores = build_scores(nodes_of(p[order], level), np.arange(V), Containment(k=k), V)
-        assert rule.scores.num_atoms <= scores.num_atoms
+        assert rule.scores.num_atoms <= min(50, scores.num_atoms)  # "below a hundred"
         assert abs(p[order] * scores.mean(level) - rule.selection_law[order]).sum() <= rounding(
             V, k
         )
@@ -227,6 +229,10 @@ def test_the_kernel_refuses_too_many_drafts() -> None:
     rule = otm.prepare(Optimal(), Problem(draft=[0.5, 0.5], target=[0.3, 0.7], law=IID(513)))
     with pytest.raises(otm.errors.TooLarge, match="512"):
         rule.split(np.zeros((1, 513), dtype=np.int64))
+    p, q = language_rows(12, 0)
+    last = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(512)))
+    accepted, _ = last.split(np.repeat(np.arange(12)[:, None], 512, axis=1))
+    np.testing.assert_allclose(accepted, np.diag(last.keep(np.arange(12))), atol=1e-12)
 
 
 # --- the self-checks
@@ -247,6 +253,9 @@ def test_a_wrong_law_is_never_returned(broken: object, condition: str) -> None:
     p, q = otm.examples.dirichlet(30, rng=np.random.default_rng(1), rows=2)
     scores = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(3))).scores
     scores.check()
+    moved = dataclasses.replace(scores, gap=0.5 * scores.gap)
+    missed = abs(moved.mass @ moved.achieved - 1.0)
+    assert 0.1 < missed == pytest.approx(moved.residuals["mass"])
     wrong = dataclasses.replace(scores, **broken(scores))  # type: ignore[operator]
     with pytest.raises(SolverFailure, match=condition):
         wrong.check()
@@ -259,6 +268,17 @@ def test_a_law_outside_the_core_is_refused() -> None:
         build_scores(
             nodes_of(np.array([0.5, 0.5]), np.array([1.8, 0.2])), np.arange(2), Containment(k=2), 2
         )
+
+
+def test_bins_by_hand(backend: Backend) -> None:
+    """Fifty of half an exponent from 2⁻²⁴ to 2; what cannot be drafted belongs to none."""
+    p = np.array([0.25, 0.25, 0.25, 0.25, 0.0])
+    q = p * 2.0 ** np.array([-30.0, -20.3, -3.1, -0.6, 0.0])
+    q[-1] = 1 - q.sum()
+    cells = bin_tokens(backend.array(p), backend.array(q), 50, 2.0)
+    assert backend.numpy(cells.index)[:4].tolist() == [0, 7, 41, 46]
+    for masses, whole in ((cells.draft, 1.0), (cells.target, 1 - q[-1]), (cells.undrafted, q[-1])):
+        assert backend.numpy(masses).sum() == pytest.approx(whole, abs=1e-7)
 
 
 @pytest.mark.parametrize("bins", [1, 64, 4096])
