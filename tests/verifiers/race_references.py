@@ -10,7 +10,6 @@ from otm.races import QUADRATURE_ERROR
 
 # discretisation, two cut-offs of 1e-13 and the rounding of sums below 1
 INTEGRATED = 2 * QUADRATURE_ERROR
-FALSE_ALARM = 1e-9
 P, Q = np.array([0.5, 0.25, 0.15, 0.1]), np.array([0.1, 0.3, 0.2, 0.4])
 
 

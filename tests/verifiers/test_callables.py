@@ -88,14 +88,6 @@ class TestEverywhere:
         drawn = otm.audit.sampled(mine, problem(1), rng=np.random.default_rng(0))
         assert (drawn.verdict == "not lossless") == (verdict == "not lossless")
 
-    def test_compare_shows_it_beside_the_others(self) -> None:
-        verifiers = [otm.Maximal(), otm.from_callable(_lossless)]
-        first, second = otm.compare(
-            draft=DRAFT, target=TARGET, verifiers=verifiers, laws=[otm.IID], k=[1], samples=0
-        ).rows
-        assert second.exact == pytest.approx(first.exact, abs=1e-14)
-        assert "_lossless" in str(second.verifier)
-
     @pytest.mark.parametrize("by", ["membership", "rule"])
     def test_an_interval_is_narrowed_by_more_seconds(self, by: Any) -> None:
         mine, six = otm.from_callable(recursive), problem(6)
@@ -296,12 +288,6 @@ class TestAnswers:
             confidence=1 - 1e-9,
         )
         assert found.low <= 0.25 <= found.high < 0.5
-
-    def test_scalars_of_any_kind_and_a_list_of_one(self) -> None:
-        torch = pytest.importorskip("torch")
-        for answer in (np.int32(0), [0], torch.tensor(0), (torch.tensor([0]), torch.tensor(True))):
-            mine = otm.from_callable(lambda p, q, drafts, u, answer=answer: answer)
-            assert otm.acceptance(mine, problem(1)) == pytest.approx(DRAFT[0], abs=1e-14)
 
     def test_what_cannot_be_followed_to_the_end_is_no_exact_number(self, monkeypatch: Any) -> None:
         monkeypatch.setattr(otm.verifiers.callables, "MOST_SECONDS", 0.5)

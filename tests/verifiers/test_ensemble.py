@@ -56,6 +56,8 @@ def test_a_tie_is_the_drafts_however_it_is_summed(p: list[float]) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_mentored_decoding_against_the_cone_program(seed: int) -> None:
     """Every third target has a token without mass, every fourth one that cannot be drafted."""
+    import torch
+
     rng = np.random.default_rng([3, seed])
     p, q = rng.dirichlet(np.ones(int(rng.integers(3, 12))), size=2)
     q[0], p[-1] = q[0] * (seed % 3 > 0), p[-1] * (seed % 4 > 0)
@@ -66,6 +68,10 @@ def test_mentored_decoding_against_the_cone_program(seed: int) -> None:
     mass = problem.target[live]
     wanted = program(problem, lambda law: mass @ (np.log(mass) - cp.log(law[live])) <= budget)
     assert otm.acceptance(Mentored(budget), problem) == pytest.approx(wanted, abs=1e-8)
+    law = Mentored(budget).aimed_law(*map(torch.asarray, (problem.draft, problem.target)))
+    assert float(torch.minimum(law, torch.asarray(problem.draft)).sum()) == pytest.approx(
+        wanted, abs=1e-8
+    )
     if wanted < 1 - 1e-6:  # no token of the target is left out, and all is spent
         spent = otm.lossy.distortion(Mentored(budget), problem).kl
         assert spent == pytest.approx(budget, rel=1e-9)

@@ -1,10 +1,6 @@
-"""Scores at real size: exact deviations at full vocabulary, Monte Carlo, and broken rules that
-show.
-"""
+"""Scores at real size: exact deviations at full vocabulary, and Monte Carlo."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import numpy as np
 import pytest
@@ -38,33 +34,10 @@ def group_masses(problem: Problem, tokens: np.ndarray, masses: np.ndarray) -> np
 def test_monte_carlo_at_32000_tokens(k: int) -> None:
     p, q = language_rows(32_000, k)
     problem = Problem(draft=p, target=q, law=IID(k))
-    rule, every = otm.prepare(Optimal(), problem), np.arange(32_000)
-    # Mutant: the pieces are stacked from the wrong end, so each atom draws its score from another
-    # place.
-    order = np.argsort(-rule.scores.gap, kind="stable")
-    gap = rule.scores.gap.copy()
-    gap[order] = np.cumsum(rule.scores.length[order]) - rule.scores.length[order]
-    gap[0] = 1.0
-    turned = dataclasses.replace(rule.scores, gap=gap)
-    bad = dataclasses.replace(rule, built=dataclasses.replace(rule.built, scores=turned))
-    deviations = []
-    for tried in (rule, bad):
-        draws = run(tried, size=SAMPLES, rng=np.random.default_rng(100 + k))
-        seen = group_masses(problem, draws.output, np.full(SAMPLES, 1 / SAMPLES))
-        deviations.append(abs(seen - group_masses(problem, every, q)).max())
-        if tried is rule:
-            assert abs(draws.accepted.mean() - otm.optimal_acceptance(problem)) <= RADIUS
-    assert deviations[0] <= RADIUS < deviations[1]
-    # Power: a mutant whose true deviation is at least 2·RADIUS is missed with probability below
-    # 1e-9. Theirs is known exactly.
-    i = np.searchsorted(bad.scores.level, bad.level, side="right") - 1
-    theta = (bad.level - bad.scores.level[i]) / bad.scores.steps[i]
-    achieved = np.append(bad.scores.achieved, 0.0)
-    selection = p * ((1 - theta) * achieved[i] + theta * achieved[i + 1])
-    assert selection.sum() == pytest.approx(1, abs=1e-9)
-    accepted = selection * rule.keep(every)
-    law = accepted + (1 - accepted.sum()) * rule.residual
-    assert abs(group_masses(problem, every, law - q)).max() >= 2 * RADIUS
+    draws = run(otm.prepare(Optimal(), problem), size=SAMPLES, rng=np.random.default_rng(100 + k))
+    seen = group_masses(problem, draws.output, np.full(SAMPLES, 1 / SAMPLES))
+    assert abs(seen - group_masses(problem, np.arange(32_000), q)).max() <= RADIUS
+    assert abs(draws.accepted.mean() - otm.optimal_acceptance(problem)) <= RADIUS
 
 
 @pytest.mark.parametrize("k", [1, 2, 8, 10**6])
@@ -121,7 +94,5 @@ def test_a_cut_inside_a_bin_of_little_mass_is_found(
     assert otm.optimal_acceptance(problem) == pytest.approx(best, abs=1e-13)
     assert otm.prepare(Optimal(), problem).lower == pytest.approx(best, abs=1e-13)
     # The scores would be put right by a wrong cut's neighbours; the cut itself is right already.
-    steps, selection = scores.optimal_selection(RowSteps.of(p, q), 0.0, Containment(k=2))
+    selection = scores.optimal_selection(RowSteps.of(p, q), 0.0, Containment(k=2))[1]
     assert 1 - selection.gain == pytest.approx(best, abs=1e-13)
-    nodes = scores.Nodes.of(steps, selection)[0]
-    assert nodes.mass.sum() + nodes.mass_after.sum() == pytest.approx(1.0, abs=1e-12)

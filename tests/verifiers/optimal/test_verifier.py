@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -18,10 +17,11 @@ import otm
 from otm import IID, Optimal, Problem
 from otm.errors import SolverFailure
 from otm.overlap.curve import Containment
+from otm.overlap.lumped_row import RowSteps
 from otm.verifiers.optimal.bins import bin_tokens
 from otm.verifiers.optimal.score_pieces import moment, upper_gap
-from otm.verifiers.optimal.scores import Nodes, Scores, build_scores
-from tests import exact, strategies
+from otm.verifiers.optimal.scores import Nodes, Scores, build_scores, optimal_selection
+from tests import strategies
 from tests.conftest import Backend
 from tests.tolerance import UNIT_ROUNDOFF, rounding
 from tests.verifiers.optimal.large import language_rows
@@ -31,52 +31,6 @@ COUNTS = st.sampled_from([1, 2, 3, 4, 7, 64, 65, 1000, 10**6])
 
 # --- step 1 and 2: the law of the selected draft
 # --------------------------------------------------------------------------------
-
-
-def clipped(
-    p: exact.Masses, q: exact.Masses, tokens: list[int], held: Fraction, bound: Any
-) -> dict[int, Fraction]:
-    """Masses bound(q, c p) of these tokens that add up to `held`: a sum that is piecewise linear in
-    c is solved on the piece where its solution lies, the first tokens at c p.
-    """
-    for moved in range(1, len(tokens) + 1):
-        kept = sum((q[y] for y in tokens[moved:]), Fraction(0))
-        c = (held - kept) / sum(p[y] for y in tokens[:moved])
-        trial = {y: bound(q[y], c * p[y]) for y in tokens}
-        if sum(trial.values()) == held:
-            return trial
-    return {}
-
-
-def rational_selection(p: exact.Masses, q: exact.Masses, k: int) -> tuple[exact.Masses, Fraction]:
-    """s = p·clip(r, c, d) from the definitions, by trying every prefix, and α*."""
-    live = sorted((y for y in range(len(p)) if p[y]), key=lambda y: q[y] / p[y])
-    P, Q = (
-        [sum((x[y] for y in live[:j]), Fraction(0)) for j in range(len(live) + 1)] for x in (p, q)
-    )
-    cut = min(range(len(live) + 1), key=lambda j: Q[j] - P[j] ** k)
-    held = P[cut] ** k
-    inside = clipped(p, q, live[:cut], held, max)
-    outside = clipped(p, q, live[cut:][::-1], 1 - held, min)
-    s = inside | outside
-    return [s.get(y, Fraction(0)) for y in range(len(p))], 1 + Q[cut] - held
-
-
-@settings(max_examples=150)
-@given(strategies.pairs(max_tokens=6), st.integers(2, 4))
-def test_the_selection_law_in_rational_arithmetic(
-    pair: tuple[np.ndarray, np.ndarray], k: int
-) -> None:
-    problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
-    p, q = exact.exact(problem.draft), exact.exact(problem.target)
-    s, best = rational_selection(p, q, k)
-    assert best == exact.optimum_iid(p, q, k)
-    assert sum(s, Fraction(0)) == 1
-    assert sum((min(a, b) for a, b in zip(s, q, strict=True)), Fraction(0)) == best
-    for B in exact.subsets(len(p)):  # the core: necessary and sufficient for a rule to exist
-        assert sum((s[y] for y in B), Fraction(0)) >= sum((p[y] for y in B), Fraction(0)) ** k
-    rule = otm.prepare(Optimal(), problem)
-    assert abs(rule.selection_law - np.array([float(x) for x in s])).max() <= rounding(len(p), k)
 
 
 def law_of_the_pieces(scores: Scores, k: int) -> list[Fraction]:
@@ -110,12 +64,6 @@ def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], 
     # The mixture of the score laws is uniform: disjoint pieces from 0 to 1, each atom's total
     # length its mass.
     assert all(value <= scores.tolerance for value in scores.residuals.values()), scores.residuals
-    p = np.zeros(len(scores.level))
-    i = np.searchsorted(scores.level, rule.level, side="right") - 1
-    theta = (rule.level - scores.level[i]) / scores.steps[i]
-    np.add.at(p, i, problem.draft * (1 - theta))
-    np.add.at(p, np.minimum(i + 1, scores.num_atoms), problem.draft * theta)
-    np.testing.assert_allclose(scores.measure, p, atol=rounding(problem.num_tokens, k))
 
 
 # --- losslessness and optimality
@@ -134,6 +82,11 @@ def test_ugly_distributions_at_every_number_of_drafts(
     assert s.sum() == pytest.approx(1, abs=close)
     assert np.minimum(s, q).sum() == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
     assert rule.upper == pytest.approx(otm.optimal_acceptance(problem), abs=1e-12)
+    # p·clip(q/p, c, d), whose c and d the optimum and the core leave no choice
+    live = problem.draft > 0
+    p, levels = problem.draft[live], s[live] / problem.draft[live]
+    clipped = np.clip(q[live], levels.min() * p, levels.max() * p)
+    np.testing.assert_allclose(s[live], clipped, rtol=0, atol=close)
     accepted = s * rule.keep(np.arange(len(s)))
     np.testing.assert_allclose(accepted + (1 - accepted.sum()) * rule.residual, q, atol=close)
     # The core, set by set of low levels (a superset of what holds for all sets), against P^k from
@@ -150,16 +103,19 @@ def nodes_of(p: np.ndarray, level: np.ndarray) -> Nodes:
 
 
 def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
-    for V, k in [(300, 2), (1000, 3), (500, 8), (300, 64), (400, 10**6)]:
+    for V, k in [(300, 2), (2000, 2), (500, 8), (300, 64), (400, 10**6)]:
         p, q = language_rows(V, k)
         rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
         order = np.argsort(rule.level)[::-1]
         level = rule.level[order]
         scores = build_scores(nodes_of(p[order], level), np.arange(V), Containment(k=k), V)
         assert rule.scores.num_atoms <= min(50, scores.num_atoms)  # "below a hundred"
-        assert abs(p[order] * scores.mean(level) - rule.selection_law[order]).sum() <= rounding(
-            V, k
-        )
+        for each in (scores, rule.scores):
+            missed = p[order] * each.mean(level) - rule.selection_law[order]
+            assert abs(missed).sum() <= rounding(V, k)
+        # lumps and single tokens hold each mass once
+        nodes = Nodes.of(*optimal_selection(RowSteps.of(p, q), 0.0, Containment(k=k)))[0]
+        assert nodes.mass.sum() + nodes.mass_after.sum() == pytest.approx(1.0, abs=rounding(V, k))
     assert rule.scores.num_atoms < scores.num_atoms
 
 
