@@ -20,7 +20,7 @@ import otm
 from otm.drafts import LAWS
 from otm.engines import chain_expected_tokens, chain_speedup
 from otm.trees import TreeShape, acceptance_vector, tree_expected_tokens
-from otm.verifiers import VERIFIERS, gamma_star
+from otm.verifiers import VERIFIERS, gamma_star, rejection_without_replacement
 from tests import exact
 from tests.contracts import calls
 from tests.tolerance import UNIT_ROUNDOFF
@@ -175,7 +175,9 @@ class TestSixtyDigits:
     @pytest.mark.parametrize(
         "law", [otm.IID(1), otm.IID(2), otm.IID(6), *map(otm.WithoutReplacement, (2, 3))], ids=str
     )
-    def test_recursive_rejection(self, law: otm.Law) -> None:
+    def test_recursive_rejection(self, law: otm.Law, monkeypatch: pytest.MonkeyPatch) -> None:
+        # as many as two rejected drafts of five tokens have
+        monkeypatch.setattr(rejection_without_replacement, "MAX_DIFFERENTIATED_PATHS", 20)
         assert_gradient(
             lambda given: otm.acceptance(otm.RecursiveRejection(), given),
             lambda p, q: exact.recursive_rejection(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import otm
-from otm import IID, MinHash, Problem, Race, ThresholdRace, WithoutReplacement, races
+from otm import IID, MinHash, Problem, Race, WithoutReplacement, races
 from otm.overlap.curve import Containment
 from otm.overlap.rows import SHORTEST_BINNED
 from otm.verifiers import race
@@ -92,17 +92,6 @@ def test_long_rows_against_the_sum_as_written(way: str, monkeypatch: pytest.Monk
             others[own] = q[possible]
             missed = (1 - 1 / others.sum(axis=1)) ** size.k
             assert abs(value - (q[possible] * (1 - missed)).sum()) <= 1e-13, (name, size)
-
-
-@pytest.mark.parametrize("law", [IID(1), WithoutReplacement(1), ThresholdRace(1.0)])
-@pytest.mark.parametrize("width", [5, SHORTEST_BINNED])
-def test_a_curve_has_the_values_of_its_sizes(law: otm.Law, width: int) -> None:
-    p, q = otm.examples.zipf(width), otm.examples.uniform(width)
-    problem = Problem(draft=np.stack([p, q]), target=np.stack([q, q[::-1]]), law=law)
-    sizes = [1, 3, 2] if width == 5 or law != WithoutReplacement(1) else [1]
-    curve = otm.acceptance_curve(Race(), problem, k=sizes)
-    alone = [otm.acceptance(Race(), problem.with_law(one)) for one in law.family(sizes)]
-    np.testing.assert_allclose(curve, alone, atol=1e-15)
 
 
 def test_the_strip_of_the_quadrature_holds_what_is_integrated(

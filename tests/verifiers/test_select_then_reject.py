@@ -58,7 +58,7 @@ class TestSelectThenReject:
             found = otm.acceptance(otm.SelectThenReject(), problem, by="rule")
             assert found == pytest.approx(otm.optimal_acceptance(problem), abs=1e-9)
         # what the law never draws is chosen from evenly
-        two = problem_of(([0.5, 0.5, 0.0], [0.2, 0.3, 0.5]), otm.IID(2))
+        two = problem_of(([0.5, 0.5, 0.0], [0.2, 0.3, 0.5]), otm.TopK(2))
         chosen = otm.prepare(otm.SelectThenReject(), two).selection(two, np.array([[2, 0], [2, 2]]))
         assert chosen.tolist() == [[0.5, 0.5], [1.0, 0.0]]
 
