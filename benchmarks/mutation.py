@@ -301,7 +301,7 @@ def main() -> None:
     tested = [str(p) for p in folders if p.name[:5] == "test_" or list(p.glob("test_*"))]
     options = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
     options += ["-W", "ignore:Module already imported", "--import-mode=importlib"]
-    options += ["-m", "not long and not job", *tested]
+    options += ["-m", "not long and not job", "--doctest-modules", *tested, "otm"]
     with contextlib.redirect_stdout(io.StringIO()):  # pytest's own report of each test
         pytest.main(options, plugins=[Runner(given, [m for m in mutants if m not in done])])
     found = table(latest(result).values())
