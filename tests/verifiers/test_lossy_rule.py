@@ -166,8 +166,9 @@ class TestNeighbours:
 
     def test_lantern_by_hand(self) -> None:
         # δ > 1 bounds by a share of the token's own mass: .2 ≤ 2 · .1, and .3 ≤ 1 · .3 does
-        ratio = otm.Lantern([[3], [0], [0], [0]], delta=3.0)
-        assert ratio.raised(self.Q) == pytest.approx([0.3, 0.5, 0.4, 0.3])
+        for delta, first in ((0.6, 0.3), (2.4, 0.1), (3.0, 0.3)):
+            rule = otm.Lantern([[3], [0], [0], [0]], delta)
+            assert rule.raised(self.Q) == pytest.approx([first, 0.5, 0.4, 0.3])
 
     @settings(max_examples=60)
     @given(
@@ -176,7 +177,7 @@ class TestNeighbours:
     )
     def test_lantern_draft_by_draft(self, pair: tuple[np.ndarray, np.ndarray], seed: int) -> None:
         (p, q), rng = pair, np.random.default_rng(seed)
-        count, delta = rng.integers(1, 4), rng.choice([0.0, 0.05, 0.3, 1.8])
+        count, delta = rng.integers(1, 4), rng.choice([0.0, 0.05, 0.6, 1.8])
         table = np.full((len(p), count), -1)
         for x in range(len(p)):
             others = rng.permutation(np.delete(np.arange(len(p)), x))[: rng.integers(count + 1)]
