@@ -8,7 +8,6 @@ import functools
 import importlib.util
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,21 +191,3 @@ def test_softmax_and_match_on_shards() -> None:
     for _, *both in answers:
         for found in both:
             assert differences(found, wanted) == 0
-
-
-def of_process(rank: int, home: str) -> None:
-    """What each of two processes does: the steps of all kernels on its half of the vocabulary."""
-    group = torch.distributed
-    group.init_process_group("gloo", init_method=f"file://{home}/store", rank=rank, world_size=2)
-    here = slice(0, 6) if rank == 0 else slice(6, NUM_TOKENS)
-    shard = Shard(rank, 2, here.start, group.all_reduce)
-    for name in NAMES:
-        given = requests(name, 200)
-        found = step_here(name, given, TorchRows, shard, here)
-        assert differences(found, KERNELS[name][0](*given)) == 0, name
-    group.destroy_process_group()
-
-
-@long
-def test_shards_of_two_processes(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(of_process, (str(tmp_path),), nprocs=2)

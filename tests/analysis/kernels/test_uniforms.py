@@ -1,0 +1,150 @@
+"""Chains, sequences and trees on the library's uniforms, and what rounding may not do."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import otm
+from analysis.kernels.block_kseq import block_kseq, division
+from analysis.kernels.chain import block, token_by_token
+from analysis.kernels.step import Verified
+from analysis.kernels.traversal import traversal
+from otm.sequence import BlockKSeq, BlockVerification, SpeculativeSampling, TraversalVerification
+from otm.trees import TreeShape
+from otm.verifiers.kseq import gamma_star
+from tests.analysis.kernels.steps import Requests, check_nodes, texts
+from tests.sequence.toys import random_pair_of_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A kernel and the library's decoder, which asks for uniforms of nodes 1, 2, … in an order."""
+
+    shape: TreeShape
+    kernel: Callable[[Requests], Verified]
+    decoder: otm.sequence.Decoder
+    order: Callable[[np.ndarray], Sequence[int]]
+    distinct: bool = False
+
+
+def chains(n: int) -> dict[str, Case]:
+    """Token by token, and as a block from the longest prefix down."""
+    shape, down = TreeShape.chain(n), list(reversed(range(n)))
+    plain, whole = SpeculativeSampling(n), BlockVerification(n)
+    return {
+        f"token by token, {n}": Case(
+            shape, lambda r: token_by_token(*r.arguments), plain, lambda _: range(n)
+        ),
+        f"block, {n}": Case(shape, lambda r: block(*r.arguments), whole, lambda _: down),
+    }
+
+
+def sequences(k: int, length: int) -> Case:
+    """Block K-SEQ: each sequence from its longest prefix down."""
+    paths = (1 + torch.arange(k * length)).view(length, k).T
+    order = (paths.flip(1).flatten() - 1).tolist()
+    decoder = BlockKSeq(k, length)
+
+    def kernel(r: Requests) -> Verified:
+        return block_kseq(r.candidates, paths.expand(len(r.final), -1, -1), *r.arguments[1:])
+
+    return Case(decoder.shape, kernel, decoder, lambda _: order)
+
+
+def tree(shape: TreeShape, *, distinct: bool) -> Case:
+    """Traversal: the drafted nodes as they are left, children before their parent."""
+
+    def kernel(r: Requests) -> Verified:
+        depth = shape.depth
+        return traversal(r.candidates, *r.links, *r.arguments[1:], depth=depth, distinct=distinct)
+
+    def left(tokens: np.ndarray, node: int = 0) -> list[int]:
+        live = itertools.takewhile(lambda child: tokens[child] >= 0, shape.children(node))
+        order = [one for child in live for one in left(tokens, child)]
+        return [*order, node - 1] if node else order
+
+    law = otm.WithoutReplacement(1) if distinct else otm.IID(1)
+    return Case(shape, kernel, TraversalVerification(shape, law), left, distinct)
+
+
+SHAPES = {
+    "chain": TreeShape.chain(3),
+    "children": TreeShape([0, 0, 0]),
+    "sequences": TreeShape.sequences(2, 2),
+    "uneven": TreeShape([0, 0, 1, 0, 3, 3, 3, 6, 4]),
+}
+CASES = (
+    {name: case for n in (1, 2, 4) for name, case in chains(n).items()}
+    | {f"block K-SEQ, {k} of {n}": sequences(k, n) for k, n in ((1, 2), (3, 1), (2, 3))}
+    | {
+        f"traversal, {name}, {distinct}": tree(shape, distinct=distinct)
+        for name, shape in SHAPES.items()
+        for distinct in (True, False)
+    }
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_uniforms_write_the_library_s_tokens(name: str) -> None:
+    """And the nodes that are told are a path from the root with these tokens."""
+    case, size = CASES[name], 80
+    requests = Requests.random(case.shape, size, 4, 3, distinct=case.distinct)
+    found = case.kernel(requests)
+    written = texts(found.tokens, found.count)
+    for b in range(size):
+        order = list(case.order(requests.candidates[b].numpy()))
+        assert written[b] == requests.written(case.decoder, b, lambda u, o=order: u[o])
+    assert {1, 2, min(3, case.shape.depth + 1)} <= {len(text) for text in written}
+    check_nodes(found, requests.candidates)
+    parents, below = torch.tensor([-1, *case.shape.parents]), found.nodes[:, 1:]
+    assert parents[below.clamp(min=0)][below > 0].equal(found.nodes[:, :-1][below > 0])
+
+
+@pytest.mark.parametrize("kernel", [token_by_token, block])
+def test_impossible_tokens_never_come_out(kernel: Any) -> None:
+    """Uniforms at both ends of their range, where `≤` and rounded sums would let them."""
+    draft = torch.tensor([[[0.5, 0.5, 0.0]]])
+    target = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+    for first, last in itertools.product([0.0, 1.0 - 2**-24], repeat=2):
+        found = kernel(
+            torch.tensor([[7, 1]]),
+            target,
+            draft,
+            torch.tensor([[first, 0.0]]),
+            torch.tensor([last]),
+        )
+        assert (found.tokens.tolist(), found.count.tolist()) == ([[0, -1]], [1])
+
+
+def test_equal_laws_up_to_rounding_leave_a_token() -> None:
+    """q is p less its last bit everywhere and the uniform is next to 1: rejected by rounding,
+    nothing in the residual.
+    """
+    draft = torch.full((1, 1, 2), 0.5, dtype=torch.float64)
+    target = torch.cat([torch.nextafter(draft, torch.zeros_like(draft)), draft], dim=1)
+    uniforms = torch.tensor([[1.0 - 2**-53, 0.5]], dtype=torch.float64)
+    found = token_by_token(torch.tensor([[0, 0]]), target, draft, uniforms, uniforms[:, 1] / 2)
+    assert found.tokens.tolist() == [[0, -1]]
+
+
+def test_division_factors_are_the_library_s_from_above() -> None:
+    """Rows of every kind, point masses and disjoint supports among them."""
+    rng = np.random.default_rng(0)
+    pairs = [random_pair_of_rows(5, rng) for _ in range(60)]
+    p, q = (torch.from_numpy(np.array(rows)) for rows in zip(*pairs, strict=True))
+    for k in (1, 3):
+        found, share = division(p, q, k)
+        wanted = gamma_star(otm.Problem(draft=p.numpy(), target=q.numpy(), law=otm.IID(k)))
+        # 26 halvings of [1, K]; sums round by 1e-15, and where p = q the curve that is followed
+        # is as flat as (γ − 1)^K
+        np.testing.assert_allclose(
+            found.numpy(), wanted, rtol=0, atol=k * 2.0**-26 + 1e-15 ** (1 / k)
+        )
+        assert (share <= 1.0).all() and (share >= 1.0 - 1e-5).all()
