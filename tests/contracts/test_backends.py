@@ -8,8 +8,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
-import torch
 
 import otm
 from otm import IID, Problem
@@ -68,16 +66,6 @@ def test_batches_keep_kind_device_and_shape_in_float64(backend: Backend) -> None
             atol=backend.tolerance,
             err_msg=name,
         )
-
-
-def test_what_needs_numpy_refuses_gradients() -> None:
-    tensor = torch.tensor([0.5, 0.25, 0.25], requires_grad=True)
-    problem = Problem(draft=tensor, target=tensor, law=IID(2))
-    with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
-        problem.single(purpose="A test")
-    with torch.no_grad():
-        unrecorded = Problem(draft=tensor, target=tensor, law=IID(2)).single(purpose="A test")
-    assert otm.optimal_acceptance(unrecorded) == pytest.approx(1.0, abs=2e-5)
 
 
 def test_the_library_never_imports_torch() -> None:

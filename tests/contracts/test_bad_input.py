@@ -73,10 +73,16 @@ BAD = {
     "infinite": Bad([0.5, INF, 0.5], FINITE[0], "1 of 3 entries", FINITE[1]),
     "minus infinite": Bad([0.5, -INF, 0.5], FINITE[0], "1 of 3 entries", FINITE[1]),
     "both infinities": Bad([INF, -INF, 1.0], FINITE[0], "2 of 3", FINITE[1]),
-    "sum": Bad([0.5, 0.25, 0.125], "{side} must sum to 1 within 1e-09", "0.875", "otm.normalise"),
+    "sum": Bad([0.5, 0.25, 0.125], "{side} must sum to 1 within 1e-09", "0.875. Call", "otm.normalise"),
     "the worst row": Bad([GOOD, [0.5, 0.5, 0.5], GOOD], "sum to 1", "1.5", "otm.normalise"),
     "sum in float32": Bad(
         [0.5, 0.25, 0.25 + 2**-13], "to 1 within 3e-05", "1.000122", "otm.normalise", "float32"
+    ),
+    "widened": Bad(
+        np.float64(np.float32([0.1, 0.2, 0.7]) * np.float32(1 + 1e-6)),
+        "sum to 1 within 1e-09",
+        "1.0000009",
+        "float32 softmax does that was widened",
     ),
     **{
         dtype: Bad(GOOD, "{side} must be float32 or float64", dtype, "softmax in float32", dtype)
@@ -200,15 +206,6 @@ def test_rows_that_name_their_tokens_must_name_the_same() -> None:
         Problem(draft=draft, target=target[::-1], law=IID(1))
 
 
-def test_a_float32_softmax_that_was_widened_is_named() -> None:
-    narrow = np.float32([0.1, 0.2, 0.7]) * np.float32(1 + 1e-6)
-    with pytest.raises(InvalidDistribution, match="float32 softmax does that was widened"):
-        Problem(draft=narrow.astype(np.float64), target=GOOD, law=IID(1))
-    assert Problem(draft=narrow, target=GOOD, law=IID(1)).num_tokens == 3
-    with pytest.raises(InvalidDistribution, match=r"sums to 0\.9\. Call otm\.normalise"):
-        Problem(draft=[0.5, 0.2, 0.2], target=GOOD, law=IID(1))
-
-
 def test_one_number_of_drafts_is_a_list_of_one_and_a_seed_is_a_generator() -> None:
     np.testing.assert_array_equal(
         otm.optimal_acceptance_curve(PROBLEM, k=2), otm.optimal_acceptance_curve(PROBLEM, k=[2])
@@ -232,16 +229,8 @@ def test_what_the_gate_repairs_and_what_it_leaves(library: str) -> None:
     assert float(values.sum()) > 1 + 8e-10  # the caller's array is left alone
     exact = array(library, GOOD)
     assert Problem(draft=exact, target=exact, law=IID(1)).draft is exact
-    wide = Problem(draft=exact, target=array(library, [[GOOD] * 2] * 4), law=IID(1))
-    assert (wide.batch_shape, wide.num_tokens, tuple(wide.draft.shape)) == ((4, 2), 3, (4, 2, 3))
     mixed = Problem(draft=array(library, GOOD, "float32"), target=exact, law=IID(1))
     assert "float64" in str(mixed.draft.dtype)
-    logits = np.random.default_rng(0).standard_normal(128_256).astype(np.float32) * 4
-    mass = np.exp(logits - logits.max())
-    softmax = array(library, mass / mass.sum(dtype=np.float32), "float32")
-    problem = Problem(draft=softmax, target=softmax, law=IID(2))
-    assert str(problem.draft.dtype).removeprefix("torch.") == "float32"
-    assert otm.optimal_acceptance(problem) == pytest.approx(1.0, abs=2e-5)
 
 
 def test_lists_fractions_byte_orders_and_masks_without_effect() -> None:
@@ -259,10 +248,7 @@ def test_lists_fractions_byte_orders_and_masks_without_effect() -> None:
         assert otm.optimal_acceptance(problem) == 1.0
 
 
-def test_with_law_and_single() -> None:
-    other = PROBLEM.with_law(IID(5))
-    assert other.law == IID(5)
-    assert other.draft is PROBLEM.draft
+def test_single() -> None:
     assert PROBLEM.single(purpose="a test") is PROBLEM
     sides = {"draft": np.float32([0.3, 0.7]), "target": np.float32([0.6, 0.4])}
     narrow = Problem(**sides, law=IID(1)).single(purpose="a test")

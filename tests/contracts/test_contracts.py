@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 import otm
 from otm.drafts.base import PAD, collapse, enumerate_drafts, members
-from otm.verifiers.base import check_drafts, enumerated_acceptance
+from otm.verifiers.base import enumerated_acceptance
 from tests import exact, instances, strategies
 from tests.contracts.accuracy import accuracy, value_accuracy
 from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
@@ -130,33 +130,6 @@ class TestLaws:
         for law in laws:
             assert law.least_token == least[law] and law.least_token in (PAD, 0), law
 
-    def test_no_draft_may_be_told_only_where_there_may_be_none(self, laws: list[otm.Law]) -> None:
-        for law in laws:
-            problem = plain(law)
-            row = np.array([[0] * (problem.num_drafts - 1) + [PAD]])
-            if law.least_token == PAD:
-                told = check_drafts(row, problem)
-                assert (told.shape, set(told.flat)) == (row.shape, set(row.flat)), law
-                assert told[0, -1] == PAD, law
-            else:
-                with pytest.raises(otm.errors.InvalidParameter, match=r"in \[0, 4\); got -1"):
-                    check_drafts(row, problem)
-            with pytest.raises(otm.errors.InvalidParameter, match=r"got -2 to"):
-                check_drafts(row - 1, problem)
-
-    def test_shapes_and_numbers_of_drafts(self, laws: list[otm.Law]) -> None:
-        for name, problem in named_problems(laws):
-            law = problem.law
-            shape = law.draft_shape(problem.num_tokens)
-            assert shape in ((problem.num_tokens,), (law.size, problem.num_tokens)), name
-            assert (problem.draft.shape, problem.batch_shape) == (shape, ()), name
-            rows = np.broadcast_to(problem.draft, (2, 3, *shape))
-            batch = otm.Problem(draft=rows, target=problem.target, law=law)
-            assert batch.batch_shape == (2, 3), name
-        other = law.of_size(law.size + 1)
-        assert (type(other), other.size) == (type(law), law.size + 1)
-        assert (other.of_size(law.size), hash(other.of_size(law.size))) == (law, hash(law))
-
     def test_containment_is_the_mass_of_the_sequences_inside(self, laws: list[otm.Law]) -> None:
         for name, problem in named_problems(laws):
             tokens, mass = live_drafts(problem)
@@ -193,21 +166,6 @@ class TestLaws:
             check_optimum(problem)
 
         check()
-
-    def test_the_optimum_does_not_decrease_with_the_number_of_drafts(
-        self, laws: list[otm.Law]
-    ) -> None:
-        for name in instances.NAMED:
-            problems = [instances.named_problem(name, law) for law in [*laws, laws[0].of_size(4)]]
-            values = [otm.optimal_acceptance(one) for one in problems if one is not None]
-            assert (np.diff(values) >= -1e-13).all(), (name, values)
-
-    def test_the_optimum_does_not_depend_on_how_tokens_are_numbered(
-        self, laws: list[otm.Law]
-    ) -> None:
-        for law in laws:
-            values = [otm.optimal_acceptance(one) for one in renumbered(law, 6)[:2]]
-            assert values[0] == pytest.approx(values[1], abs=1e-12), law
 
 
 # --- verifiers under their laws

@@ -42,13 +42,14 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.block_verification import next_weight, pass_probability, verify_block
+from otm.sequence.block_verification import verify_block
 from otm.sequence.decoder import Conditionals, children_of
 from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.randomness import Randomness
 from otm.sequence.vertex_decoder import descend
 from otm.trees import TreeShape
 from tests import mutants
+from tests.contracts.test_claims import CappedAtOne, Hierarchical
 from tests.sequence.toys import (
     CORNER,
     IID,
@@ -191,45 +192,6 @@ class BonusAfterRejection(SpeculativeSampling):
 
 
 @dataclasses.dataclass(frozen=True)
-class EveryoneSurvives(DraftSelection):
-    """Feeds the verifier the next tokens of all sequences, also of those that have already
-    disagreed with the output.
-    """
-
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        below, context, survivors = children_of(tree.shape), tree.context, []
-        agreeing, level = [0], list(below[0])
-        while True:
-            token = randomness.verify(
-                self.verifier,
-                otm.IID(len(level)),
-                tree.draft[context],
-                target(context),
-                tree.tokens[level],
-            )
-            context = (*context, token)
-            agreeing = [
-                v
-                for v in level
-                if int(tree.tokens[v]) == token and int(tree.shape.parents[v - 1]) in agreeing
-            ]
-            if not agreeing:
-                return Step(
-                    context[len(tree.context) :], len(survivors), "rejected", tuple(survivors)
-                )
-            survivors.append(tuple(agreeing))
-            level = [child for vertex in level for child in below[vertex]]
-            if not level:
-                bonus = randomness.choose(target(context))
-                return Step(
-                    (*context, bonus)[len(tree.context) :],
-                    len(survivors),
-                    "end_of_draft",
-                    tuple(survivors),
-                )
-
-
-@dataclasses.dataclass(frozen=True)
 class LeavesAsDrafts(PrefixTree):
     """SpecTr's Algorithm 5 read literally: one draft per leaf, though leaves share prefixes ("The
     prefix-tree trap").
@@ -266,6 +228,14 @@ class ReplacedDrafts(Gsd):
 
 
 @dataclasses.dataclass(frozen=True)
+class SiblingsDrawnAgain(TraversalVerification):
+    """Verifies a child as if its elder siblings could have been drawn again."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        return TraversalVerification(self.tree, IID).verify(tree, target, randomness)
+
+
+@dataclasses.dataclass(frozen=True)
 class ReusedRace(Ersd):
     """Decides every vertex on the clocks of the root's race."""
 
@@ -278,40 +248,6 @@ class ReusedRace(Ersd):
                 target(context), tree.shared[tree.context]
             ),
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Block(BlockVerification):
-    """Block verification written as a loop, the control; or with one thing wrong.
-
-    level: tests each prefix with the weight of the next longer one if it is 1. weighted: if False
-    the replacement is from (q − p)₊, the residual of token-level verification, not (w·q − p)₊.
-    """
-
-    level: int = 0
-    weighted: bool = True
-
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        drafted = tuple(tree.tokens[1:].tolist())
-        length, contexts = len(drafted), [drafted[:i] for i in range(len(drafted) + 1)]
-        weights = [1.0]
-        for context, token in zip(contexts, drafted, strict=False):
-            weights.append(next_weight(weights[-1], tree.draft[context], target(context), token))
-
-        def excess(weight: float, i: int) -> np.ndarray:
-            return np.maximum(weight * target(contexts[i]) - tree.draft[contexts[i]], 0.0)
-
-        if randomness.accept(weights[length]):
-            bonus = randomness.choose(target(contexts[length]))
-            return Step((*drafted, bonus), length, "end_of_draft")
-        kept, after = 0, target(())
-        for i in reversed(range(length)):
-            weight = weights[i + self.level] if i else 1.0
-            if randomness.accept(pass_probability(float(excess(weight, i).sum()), weight)):
-                kept, after = i, excess(weights[i] if self.weighted else 1.0, i)
-                break
-        after = after if after.sum() > 0 else target(contexts[kept])
-        return Step((*drafted[:kept], randomness.choose(after)), kept, "rejected")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,45 +267,6 @@ class AnotherTemperature(RefinedScores):
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
         flat = {context: np.sqrt(row) / np.sqrt(row).sum() for context, row in tree.draft.items()}
         return super().verify(dataclasses.replace(tree, draft=flat), target, randomness)
-
-
-@dataclasses.dataclass(frozen=True)
-class Traversal(TraversalVerification):
-    """Traversal verification written as a loop, the control; or with one thing wrong.
-
-    update_weight: if False, rejections below a vertex are no evidence against it. remove_sibling:
-    if False, a child is verified as if its elder siblings could have been drawn again.
-    """
-
-    update_weight: bool = True
-    remove_sibling: bool = True
-
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        below = children_of(tree.shape)
-
-        def walk(
-            vertex: int, context: tuple[int, ...], w: float
-        ) -> tuple[tuple[int, ...], np.ndarray] | None:
-            q, p = target(context), tree.draft.get(context)
-            for child in below[vertex]:
-                x = int(tree.tokens[child])
-                if x < 0:
-                    break
-                found = walk(child, (*context, x), next_weight(w, p, q, x))
-                if found is not None:
-                    return found
-                excess = np.maximum(w * q - p, 0.0)
-                z = excess.sum()
-                q = excess / z if z > 0 else q
-                w = pass_probability(z, w) if self.update_weight else w
-                if self.remove_sibling:
-                    p = np.where(np.arange(len(p)) == x, 0.0, p)
-                    p = p / p.sum() if p.sum() > 0 else p
-            return (context, q) if randomness.accept(w) else None
-
-        found = walk(0, (), 1.0)
-        context, q = found if found is not None else ((), target(()))
-        return Step((*context, randomness.choose(q)), len(context), "rejected")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,7 +339,7 @@ class SiblingsByMass(StochasticBeam):
 TREE = TreeShape([0, 0, 1, 1])
 BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what it should have been)
     SpeculativeSampling: [(BonusAfterRejection(2), SpeculativeSampling(2))],
-    DraftSelection: [(EveryoneSurvives(2, 2), DraftSelection(2, 2))],
+    DraftSelection: [(DraftSelection(2, 2, mutants.ClippedKSeq()), DraftSelection(2, 2))],
     PrefixTree: [
         (
             LeavesAsDrafts((1, 2), otm.RecursiveRejection()),
@@ -466,14 +363,8 @@ BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what 
     ],
     Gsd: [(ReplacedDrafts(TREE), Gsd(TREE))],
     Ersd: [(ReusedRace(TREE), Ersd(TREE))],
-    BlockVerification: [
-        (Block(3, level=1), Block(3)),
-        (Block(3, weighted=False), Block(3)),
-    ],
-    TraversalVerification: [
-        (Traversal(TREE, update_weight=False), Traversal(TREE)),
-        (Traversal(TREE, remove_sibling=False), Traversal(TREE)),
-    ],
+    BlockVerification: [(CappedAtOne(2), Hierarchical(2))],
+    TraversalVerification: [(SiblingsDrawnAgain(TREE), TraversalVerification(TREE))],
     LikeliestTree: [(LikeliestAsSampled(3, 2), LikeliestTree(3, 2))],
     SampledTree: [(PrunedByToken(2, 1, rule), SampledTree(4, 3, rule)) for rule in SUCCESSIVE[:2]],
     Staged: [

@@ -14,12 +14,10 @@ from otm.sequence import (
     SpeculativeSampling,
     TableModel,
     ZerothOrder,
-    completed_law,
     divergence_by_position,
     expected_step,
     generated_law,
     sequence_law,
-    step_law,
 )
 from tests.sequence.toys import random_models, smooth_models
 
@@ -169,20 +167,3 @@ class TestMentored:
             SpeculativeSampling(2), draft=draft, target=target, context=[]
         ).block_efficiency
         assert found > lossless + 0.01
-
-
-def test_a_lossy_law_is_noticed_by_the_losslessness_check() -> None:
-    """Power of the enumeration on the schemes that are lossy by design."""
-    draft, target = smooth_models(3, DEPTH, 6)
-    for verifier in LOSSY:
-        law = step_law(SpeculativeSampling(2, verifier), draft=draft, target=target, context=[])
-        found = completed_law(law, target=target, context=[], length=3)
-        assert np.abs(found - sequence_law(target, [], 3)).sum() > 1e-3, verifier
-
-
-def test_lossless_verifiers_have_no_divergence() -> None:
-    draft, target = smooth_models(3, DEPTH, 6)
-    law = generated_law(SpeculativeSampling(2), draft=draft, target=target, context=[], length=3)
-    np.testing.assert_allclose(
-        divergence_by_position(law, target=sequence_law(target, [], 3)), 0, atol=1e-14
-    )

@@ -75,14 +75,6 @@ def test_the_closed_form_is_the_integral(pair: tuple[np.ndarray, np.ndarray]) ->
     assert race == pytest.approx(lists, abs=1e-14)
 
 
-def test_too_large() -> None:
-    problem = Problem(
-        draft=otm.examples.zipf(40), target=otm.examples.uniform(40), law=WithoutReplacement(3)
-    )
-    with pytest.raises(otm.errors.TooLarge, match=r"200,000 .*has 2,371,200.*otm\.sample"):
-        otm.coupling(Race(), problem)
-
-
 def test_the_output_does_not_depend_on_the_drafter() -> None:
     """The same state with another draft distribution gives the same output for races: they never
     look at p when they verify.
