@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -589,13 +588,6 @@ class TestJsonLines:
         (folder / "draft.jsonl").write_bytes(b" " * 50)
         with pytest.raises(AnalysisError, match="longer than 10 bytes"):
             list(open_trace(folder).batches())
-
-
-def test_readers_need_no_torch() -> None:
-    folder = ROOT / "analysis"
-    for path in [folder / "errors.py", *(folder / "trace").glob("*.py")]:
-        text = path.read_text(encoding="utf-8")
-        assert not re.search(r"^\s*(?:from|import) (?:torch|pickle)\b", text, re.MULTILINE)
 
 
 def test_the_documented_example_runs(
