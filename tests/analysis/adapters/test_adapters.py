@@ -228,19 +228,6 @@ class TestTransformersFunction:
         assert (audit.verdict, audit.method) == ("lossless", "probed")
         assert audit.total_variation < 1e-14
 
-    def test_agrees_with_ours_draw_by_draw(self) -> None:
-        """On 300 blocks of three drafts: the same tokens from the same uniforms."""
-        rng = np.random.default_rng(5)
-        for _ in range(300):
-            p, q = rng.dirichlet(np.ones(4), size=3), rng.dirichlet(np.ones(4), size=4)
-            drafts = np.asarray([rng.choice(4, p=row) for row in p])
-            uniforms = rng.random(4)
-            tokens, matches = assisted.on_uniforms(p, q, drafts, uniforms)
-            rows = [torch.from_numpy(value)[None] for value in (p, q, drafts, uniforms)]
-            ours = on_blocks(rows[0], rows[2], rows[1], rows[3])
-            assert tokens == ours.tokens[0, : len(tokens)].tolist()
-            assert (matches + 1, len(tokens)) == (int(ours.count), matches + 1)
-
     def test_a_uniform_of_zero_accepts_an_impossible_token(self) -> None:
         """It compares with ≤: a draft of target probability 0 is kept where `torch.rand` returns
         exactly 0, once in 2^24 draws.

@@ -16,16 +16,11 @@ import torch
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.models.forced import forced_text
-from analysis.models.pair import Pair, load_pair
+from analysis.models.pair import Pair
 from otm import audit
 from otm.audit.text_log import LoggedText, read_texts
 
 LENGTH, FAULTY, PROMPTS = 56, 20, 2
-
-
-@pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu")
 
 
 @torch.inference_mode()

@@ -13,14 +13,9 @@ from analysis.commands.latency import latency
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.models.latency import Grid, measure_latency
-from analysis.models.pair import Pair, load_pair
+from analysis.models.pair import Pair
 from analysis.provenance import weights_digest
 from otm.engines import read_costs
-
-
-@pytest.fixture(scope="module")
-def pair() -> Pair:
-    return load_pair(device="cpu")
 
 
 def test_the_command_writes_a_record_that_plans_read(
