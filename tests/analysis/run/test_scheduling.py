@@ -24,17 +24,11 @@ from tests.paths import ROOT
 SQUARES = [n * n for n in range(8)]
 
 
-def test_inline_is_lazy() -> None:
+def test_inline_is_lazy_and_an_error_ends_it() -> None:
     """One piece at a time: a long run's arguments are not all made at once."""
     arguments = iter(range(8))
-    results = run_each(Workers(), square, arguments)
-    assert (next(results), next(arguments)) == (0, 1)
-    assert list(results) == SQUARES[2:]
-
-
-def test_an_error_ends_the_run_after_the_results_before_it() -> None:
-    results = run_each(Workers(), refuse, range(8))
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    results = run_each(Workers(), refuse, arguments)
+    assert [next(results), next(arguments), next(results)] == [0, 1, 2]
     with pytest.raises(AnalysisError, match="not three"):
         next(results)
 
@@ -73,13 +67,16 @@ def alive(process: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("how", "kind"),
     [
-        "sleeps",
-        pytest.param("computes", marks=pytest.mark.skipif(sys.platform != "linux", reason="")),
+        ("sleeps", signal.SIGTERM),
+        pytest.param(
+            "computes",
+            signal.SIGKILL,
+            marks=pytest.mark.skipif(sys.platform != "linux", reason=""),
+        ),
     ],
 )
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_their_parent_and_let_go_of_its_output(
     tmp_path: Path, kind: signal.Signals, how: str
 ) -> None:
