@@ -143,11 +143,9 @@ def test_means_gaps_and_intervals_are_those_of_the_rows(name: str, request: Any)
             np.testing.assert_allclose(
                 [found.value[i], found.low[i], found.high[i]], expected, rtol=0, atol=ROUNDING
             )
-            away = np.full(len(values), np.nan)
-            if column.optimum is not None:
-                away = rows[column.optimum] - values
-                assert away.mean() > -1e-9  # an optimum is one; 1e-9 for the rounding of both
-            np.testing.assert_allclose(gaps.value[i], away.mean(), rtol=0, atol=ROUNDING)
+            # NaN for what has no optimum
+            away = rows[column.optimum] - values if column.optimum else [np.nan]
+            np.testing.assert_allclose(gaps.value[i], np.mean(away), rtol=0, atol=ROUNDING)
         overlaps = {c: 1 - rows["tv"][rows["prompt"] == c].mean() for c in set(rows["prompt"])}
         numbers, means = data.found.prompts[s]  # hardest first
         assert numbers.tolist() == sorted(overlaps, key=lambda c: overlaps[c])
@@ -170,10 +168,6 @@ def test_limits_of_statistics_stay_where_these_can_be(few: Measured) -> None:
     assert (means.low >= np.where(signed, -1, 0)).all() and (means.low <= means.value).all()
     assert all(high[column.name] <= 1 for column in statistics if column.unit == "probability")
     assert high["tv"] == high["likeliest_k2"] == 1 < high["target_entropy"]
-    summary = render_markdown(few.shown).partition("## Mean acceptance")[2]
-    pairs = re.findall(r"\(([-\d.]+) to ([-\d.]+)\)", summary)
-    limits = np.array(pairs, dtype=float)
-    assert limits.size > 20 and limits.min() == 0 and limits.max() == 1
 
 
 @pytest.mark.parametrize(
@@ -376,15 +370,9 @@ def test_every_setting_has_its_own_answer(plain: Measured) -> None:
         assert card == answer.cards[setting]
         assert f"| {label} | {card.title} | {card.what} |" in summary
     assert len({card.what for card in answer.cards}) == len(answer.cards)
-    marks = (
-        "# ",
-        answer.cards[3].what,
-        "## The answer at every setting",
-        "## Mean acceptance, temperature 1, no top-p",
-        "## Mean acceptance, temperature 0.7, top-p 0.8",
-    )
-    places = [summary.index(mark) for mark in marks]
-    assert places == sorted(places)
+    heads = [line for line in summary.splitlines() if line.startswith("## Mean acceptance")]
+    first, *_, last = heads
+    assert (first[20:], last[20:]) == ("temperature 1, no top-p", "temperature 0.7, top-p 0.8")
 
 
 def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
@@ -415,20 +403,13 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
 
 
 def test_charts_of_intervals_say_what_line_and_band_are(loose: Measured, plain: Measured) -> None:
-    band = (
-        "Line: certified lower end. Band: from there to the certified upper end, widened by the "
-        "95 % interval over prompts."
-    )
-    assert loose.page.count(band) == 1, "once, above the charts"
-    assert "certified between two ends" in loose.page and band not in plain.page
+    assert loose.page.count("Line: certified lower end.") == 1, "once, above the charts"
+    assert "certified between two ends" in loose.page and "certified lower" not in plain.page
     first, second = loose.shown["short"][0][:2]
     open_ended = " points more (certified range; what was not recorded leaves it open) than K-SEQ"
     assert open_ended in second
     low, high = (means[0].value[0] for means in (loose.found.lower, loose.found.upper))
     assert f"yields {1 + low:.2f} to {1 + high:.2f} tokens instead of 1." in first
-    said = [loose.shown["interval_words"], *loose.shown["method"]]
-    assert "exact" not in " ".join(said)
-    assert "certified" not in " ".join(line for lines in plain.shown["short"] for line in lines)
 
 
 def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path) -> None:
@@ -532,6 +513,22 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, cop
     )
 
 
+def kind_of(column: otm.table.Column) -> str:
+    """What a column is to a reader."""
+    if column.definition == "bound":
+        return "bound"
+    if column.stem in OPTIMA:
+        return "optimum"
+    return "verifier" if column.lossless else "lossy"
+
+
+OPTIMA = {
+    "optimum_iid": "optimum, i.i.d. drafts (otm.Optimal)",
+    "greedy_optimal_greedy": "optimum, greedy drafts (otm.GreedyOptimal)",
+    "optimum_threshold_race": "optimum, threshold race drafts (otm.Optimal)",
+}
+
+
 def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> None:
     """The columns that `measure` writes, not names made up here: the report knows some of them by
     what they are called.
@@ -541,25 +538,10 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
     read = tuple(reading._scheme(entry) for entry in written["schemes"])
     schemes = schemes_of(dataclasses.replace(plain.run, manifest=written, schemes=read))
     of_column = {columns[i].stem: scheme for scheme in schemes for i in scheme.columns}
-    optima = {
-        "optimum_iid": "optimum, i.i.d. drafts (otm.Optimal)",
-        "greedy_optimal_greedy": "optimum, greedy drafts (otm.GreedyOptimal)",
-        "optimum_threshold_race": "optimum, threshold race drafts (otm.Optimal)",
-    }
     for column in columns:
-        expected = (
-            "bound"
-            if column.definition == "bound"
-            else "optimum"
-            if column.stem in optima
-            else "verifier"
-            if column.lossless
-            else "lossy"
-        )
-        scheme = of_column[column.stem]
-        assert scheme.kind == expected, column
-        assert scheme.usable == (expected in ("optimum", "verifier")), column
-    named = optima | {
+        scheme, kind = of_column[column.stem], kind_of(column)
+        assert (scheme.kind, scheme.usable) == (kind, kind in ("optimum", "verifier")), column
+    named = OPTIMA | {
         "naive_top_k": "naive (top k)",
         "lenience_iid": "lenience (lenience = 0.5; i.i.d.)",
         "minhash_rule_iid": "MinHash, by rule (i.i.d.)",
@@ -567,10 +549,8 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
     assert {stem: of_column[stem].label for stem in named} == named
     assert of_column["optimum_iid"].short == "optimal (i.i.d.)"
     assert len({scheme.label for scheme in schemes}) == len(schemes) == len(of_column)
-    told = [term for term, _ in explanations.terms(schemes)]
-    for scheme in schemes:
-        for name in (scheme.name, LAWS[scheme.law]):
-            assert any(name in term for term in told), f"{name} is not explained"
+    told = " ".join(term for term, _ in explanations.terms(schemes))
+    assert all(scheme.name in told and LAWS[scheme.law] in told for scheme in schemes)
 
 
 def test_words_are_for_what_exists() -> None:
@@ -611,27 +591,20 @@ def test_a_file_that_decode_wrote_is_reported(
     """From the shipped pair to the page, with the interval that `decode` itself printed."""
     prompts, results = tmp_path / "prompts.txt", tmp_path / "decode.jsonl"
     prompts.write_text("Returns the value of\nIf True, the result is\n", encoding="utf-8")
-    decoders = ["SpeculativeSampling(2)", "Gsd(batch(2))"]
-    chosen = [part for text in decoders for part in ("--decoder", text)]
-    words = ("--prompts", prompts, "--out", results, *chosen, "--num-tokens", "6")
+    decoder = "Gsd(batch(2))"
+    words = ("--prompts", prompts, "--out", results, "--decoder", decoder, "--num-tokens", "6")
     shown = printed("decode", *words, "--device", "cpu")
     written = write_report(plain.run.folder, out=tmp_path / "out", decode=results)
     summary, page = (path.read_text(encoding="utf-8") for path in (written.markdown, written.html))
-    records = list(open_results(results)[1])
-    assert 'id="chart-decode"' in page
-    for decoder in decoders:
-        found = efficiency(records, decoder=decoder)
-        tokens = found.tokens_per_call
-        interval = f"{tokens.low:.3f} to {tokens.high:.3f}"
-        row = next(line for line in summary.splitlines() if line.startswith(f"| {decoder} |"))
-        measured = f"{tokens.value:.3f} | {interval} | {found.num_calls} | 2 |"
-        assert row.endswith(f" | {measured}")
-        assert f"<td>{interval}</td>" in page
-        assert interval in next(line for line in shown.splitlines() if line.startswith(decoder))
-    assert explanations.PREDICTION in summary
-    assert explanations.PREDICTION.replace("'", "&#39;") in page
+    found = efficiency(list(open_results(results)[1]), decoder=decoder)
+    tokens = found.tokens_per_call
+    interval = f"{tokens.low:.3f} to {tokens.high:.3f}"
+    assert f" | {tokens.value:.3f} | {interval} | {found.num_calls} | 2 |\n" in summary
+    assert f"<td>{interval}</td>" in page and 'id="chart-decode"' in page
+    assert interval in next(line for line in shown.splitlines() if line.startswith(decoder))
     note = "2 prompts decoded; the predictions are for all 12 of the measured run."
-    assert note in summary and note in page
+    for said in (explanations.PREDICTION, note):
+        assert said in summary and said.replace("'", "&#39;") in page
 
 
 def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels(tmp_path: Path) -> None:
