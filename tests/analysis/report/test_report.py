@@ -29,7 +29,7 @@ from analysis.decode.results import open_results
 from analysis.errors import AnalysisError
 from analysis.report import aggregate as aggregation, explanations, reading
 from analysis.report.aggregate import Aggregates, aggregate
-from analysis.report.answer import answer_data, answer_run
+from analysis.report.answer import Answer, answer_data, answer_run
 from analysis.report.decode_results import read_decode
 from analysis.report.markdown import escaped, render as render_markdown
 from analysis.report.page import embedded_json, render
@@ -61,14 +61,18 @@ class Measured:
     rows: dict[str, np.ndarray]
 
     @functools.cached_property
+    def answer(self) -> Answer:
+        return answer_run(self.run, self.found, None, None)
+
+    @functools.cached_property
     def shown(self) -> dict[str, Any]:
-        return view(self.run, self.found, None, answer_run(self.run, self.found, None, None))
+        return view(self.run, self.found, None, self.answer)
 
     @functools.cached_property
     def page(self) -> str:
-        answer = answer_data(self.run, answer_run(self.run, self.found, None, None))
         measured = measured_data(self.run, self.found, None)
-        return render(self.shown, {"answer": answer, "measured": measured})
+        data = {"answer": answer_data(self.run, self.answer), "measured": measured}
+        return render(self.shown, data)
 
     def means(self, setting: int) -> dict[str, float]:
         columns = [column.name for column in self.run.schemes]
@@ -336,9 +340,9 @@ def test_values_that_are_missing_are_left_out_of_their_own_mean_only(
     assert abs(changed.found.gap_low[0].value[place] - gap) < ROUNDING
 
 
-def test_an_unfinished_run_is_reported_and_says_so(copy: Path) -> None:
-    (copy / "shards" / "shard-00001.parquet").unlink()
-    written = write_report(copy)
+def test_an_unfinished_run_is_reported_and_says_so(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"ks": (1,), "temperatures": (1.0,), "positions": 3}
+    written = write_report(write_run(tmp_path / "run", shards=2, **sizes))
     for path in (written.html, written.markdown):
         assert "Unfinished run: 2 of 3 shards" in path.read_text(encoding="utf-8")
 
@@ -364,15 +368,13 @@ def test_out_is_a_folder_that_may_be_called_anything(
 
 
 def test_every_setting_has_its_own_answer(plain: Measured) -> None:
-    answer = answer_run(plain.run, plain.found, None, None)
-    summary = render_markdown(plain.shown)
+    answer, summary = plain.answer, render_markdown(plain.shown)
     for setting, (label, card) in enumerate(plain.shown["cards"]):
         assert card == answer.cards[setting]
         assert f"| {label} | {card.title} | {card.what} |" in summary
     assert len({card.what for card in answer.cards}) == len(answer.cards)
-    heads = [line for line in summary.splitlines() if line.startswith("## Mean acceptance")]
-    first, *_, last = heads
-    assert (first[20:], last[20:]) == ("temperature 1, no top-p", "temperature 0.7, top-p 0.8")
+    heads = re.findall(r"^## Mean acceptance, (.*) \(", summary, re.MULTILINE)
+    assert heads[0] == "temperature 1, no top-p" and "temperature 0.7, top-p 0.8" in heads
 
 
 def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
@@ -470,27 +472,25 @@ def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(
     assert f"Positions: {note}." in explanations.method(single, plain.found)
 
 
-def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(
-    copy: Path, plain: Measured
-) -> None:
+def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(few: Measured) -> None:
     def shown(**change: Any) -> dict[str, Any]:
-        edit(copy, change)
-        return dataclasses.replace(plain, run=open_run(sealed(copy))).shown
+        run = dataclasses.replace(few.run, manifest=few.run.manifest | change)
+        return dataclasses.replace(few, run=run).shown
 
-    settings = plain.run.section("settings")
+    settings = few.run.section("settings")
     bare = {name: settings[name] for name in settings.keys() - {"draft", "target"}}
     told = shown(settings=bare, provenance={"trace": {}})
     assert told["title"] == "unnamed draft drafting for unnamed target"
     assert set(told["settings"]) == {"sampling as recorded"}
     said = {"draft_model": "a/b\u2028<i>", "target_model": "c", "temperature": "0.6", "top_k": "20"}
-    told = shown(provenance={"trace": said})
+    told = shown(settings=bare, provenance={"trace": said})
     assert told["title"] == "a/b\ufffd<i> drafting for c"
     assert told["setting_words"].startswith("Sampling: temperature 0.6, top-k 20")
     assert "<i>" not in render_markdown(told)
-    assert shown(provenance={"trace": ["no object"]})["settings"] == plain.shown["settings"]
+    assert shown(provenance={"trace": ["no object"]})["settings"] == few.shown["settings"]
 
 
-def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, copy: Path) -> None:
+def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured) -> None:
     """K-SEQ stays below the optimum here, so the recommended i.i.d. verifier is otm.Optimal()."""
     means = plain.means(3)
     others = (means[f"{name}_iid_k4"] for name in ("kseq", "recursive_rejection"))
@@ -498,22 +498,21 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured, cop
     said = plain.shown["short"][3][1]
     assert f"otm.Optimal() attains it: {gap:.1f} points more than" in said and gap > 0.1
     assert "the best other verifier" in said
-    entries = plain.run.manifest["schemes"]
-    unattained = {"scheme": "optimum", "label": "optimum", "law": "WithoutReplacement"}
-    changed = [
-        entry | unattained | {"optimum_column": entry["column"]}
-        if entry["scheme"] == "RecursiveRejection()"
-        else entry
-        for entry in entries
+    changes = {"scheme": "optimum", "label": "optimum", "law": "WithoutReplacement"}
+    unattained = [
+        dataclasses.replace(column, **changes, optimum=column.name)
+        if column.scheme == "RecursiveRejection()"
+        else column
+        for column in plain.run.schemes
     ]
-    edit(copy, {"schemes": changed})
-    usable = {scheme.label: scheme.usable for scheme in schemes_of(open_run(sealed(copy)))}
+    other = schemes_of(dataclasses.replace(plain.run, schemes=tuple(unattained)))
+    usable = {scheme.label: scheme.usable for scheme in other}
     assert not usable["optimum (without replacement)"], (
         "nothing attains that one at every vocabulary size"
     )
 
 
-def kind_of(column: otm.table.Column) -> str:
+def kind_of(column: Any) -> str:
     """What a column is to a reader."""
     if column.definition == "bound":
         return "bound"
@@ -770,24 +769,21 @@ def test_every_number_of_the_page_is_in_the_markdown(plain: Measured) -> None:
     assert "0.8" in summary and all(name in summary for name in ("K-SEQ", "otm.GreedyOptimal"))
 
 
-def test_what_acceptance_is_lost_to_is_told(tmp_path: Path, plain: Measured) -> None:
+def test_what_acceptance_is_lost_to_is_told(few: Measured, plain: Measured) -> None:
     """Parts that make 1 at every setting, in the page's data and in Markdown, and not among what
     describes the distributions.
     """
-    folder = write_run(tmp_path / "run", prompts=4, positions=6, ks=(1, 2), losses=True)
-    data = measured(folder)
-    for parts in measured_data(data.run, data.found, None)["lost"]:
+    for parts in measured_data(few.run, few.found, None)["lost"]:
         # Shares are rounded nowhere, but 1 less the optimum is only as exact as Σ min.
         assert sum(part["mean"] for part in parts) == pytest.approx(1.0, abs=1e-12)
         assert all(part["low"] <= part["mean"] <= part["high"] for part in parts)
-    text = render_markdown(data.shown)
+    text = render_markdown(few.shown)
     told = text.split("## What acceptance is lost to, temperature 1")[1].split("\n## ")[0]
-    accepted = 1 - data.of(1)["tv"].mean()
+    accepted = 1 - few.rows["tv"].mean()
     assert f"| accepted by the best verifier | {accepted:.4f} |" in told
     rows = re.findall(r"^\| (\d) \| (0\.\d+) \| (0\.\d+) \|$", told, re.MULTILINE)
-    here = data.of(1)
-    names = [(f"optimum_iid_k{k}", f"likeliest_k{k}") for k in (1, 2)]
-    means = [[f"{here[name].mean():.4f}" for name in pair] for pair in names]
+    columns = ("optimum_iid", "likeliest")
+    means = [[f"{few.rows[f'{name}_k{k}'].mean():.4f}" for name in columns] for k in (1, 2)]
     assert rows == [("1", *means[0]), ("2", *means[1])]
     assert "lost to" not in text.split("## Mean acceptance")[1]
     assert "What acceptance is lost to" not in render_markdown(plain.shown)
