@@ -10,7 +10,8 @@ from analysis.advise.families import Limits, Plan, Work
 from analysis.advise.walk import Walk
 from figures.paths import DATA
 from otm.engines import CostSurface
-from otm.sequence import Memoised, SpeculativeSampling, markov_pair
+from otm.sequence import SpeculativeSampling, markov_pair
+from tests.analysis.toys import Toy
 
 COSTS = CostSurface.flat(draft=0.25, target=1.0)
 
@@ -80,17 +81,8 @@ def test_features_and_ridge() -> None:
     assert np.allclose(ridge(seen, tokens), by_rows, atol=1e-12)
 
 
-class Asked(Memoised):
-    """A toy that is asked as models on a machine are."""
-
-    max_length = None
-
-    def forget(self) -> None:
-        """Keep everything: a toy is small."""
-
-
 def test_a_pair_in_every_way() -> None:
-    draft, target = map(Asked, markov_pair(5, similarity=0.7, rng=np.random.default_rng(1)))
+    draft, target = map(Toy, markov_pair(5, similarity=0.7, rng=np.random.default_rng(1)))
     found = compare_choice(
         draft=draft,
         target=target,

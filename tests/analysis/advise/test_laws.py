@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +39,7 @@ from otm.drafts.base import enumerate_drafts
 from otm.sequence import (
     Absorbing,
     BlockVerification,
+    Decoder,
     DraftSelection,
     Gsd,
     LikeliestTree,
@@ -80,13 +83,13 @@ def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
 )
 @pytest.mark.parametrize("number", range(len(pairs())))
 def test_survivors_have_the_law_of_the_enumerated_kernel(
-    law: object, verifier: otm.Verifier, number: int
+    law: Any, verifier: otm.Verifier, number: int
 ) -> None:
     p, q = pairs()[number]
     tokens = np.flatnonzero(q > 0)
     found = law(
         np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=MOST, eos=1
-    )  # type: ignore[operator]
+    )
     for m in range(1, MOST + 1):
         problem = otm.Problem(draft=p, target=q, law=IID(m))
         drafts = enumerate_drafts(IID(m), p)
@@ -127,8 +130,8 @@ def test_race_ranks_have_the_law_of_the_enumerated_races(number: int) -> None:
 
 def test_race_ranks_of_many_tokens_that_overtake() -> None:
     rng = np.random.default_rng(5)
-    p = rng.dirichlet(np.full(500, 0.05))
-    q = 0.5 * p + 0.5 * rng.dirichlet(np.full(500, 0.05))
+    p = rng.dirichlet(np.full(200, 0.05))
+    q = 0.5 * p + 0.5 * rng.dirichlet(np.full(200, 0.05))
     tokens = np.flatnonzero(q > 0)
     found = race_ranks(
         np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=5, eos=None
@@ -163,55 +166,51 @@ def test_ranks_have_the_acceptance_vector_as_their_mean() -> None:
     np.testing.assert_allclose(found.accepted[:, 0], exact[0], atol=1e-14)
 
 
-def walked(
-    draft: MarkovModel, target: MarkovModel, law: object, walk: object, length: int
-) -> float:
-    """Average the first step of a walk over every text of the target."""
-    whole = 0.0
-    for text in itertools.product(range(3), repeat=length):
-        contexts = [(0, *text[:i]) for i in range(length)]
-        p, q = (
-            np.array([model.next(context) for context in contexts]) for model in (draft, target)
-        )
-        mass = float(np.prod(q[np.arange(length), list(text)]))
-        if mass > 0:
-            whole += mass * walk(law(p, q, np.array(text))).tokens  # type: ignore[operator]
-    return whole
+DRAFT, TARGET = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
+
+
+def text_of(
+    tokens: tuple[int, ...], draft: MarkovModel = DRAFT, target: MarkovModel = TARGET
+) -> SampledText:
+    contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
+    p, q = (model.next_batch(contexts) for model in (draft, target))
+    return SampledText((0,), np.array(tokens), p, q)
+
+
+def mean_over_texts(value: Callable[[SampledText], Any], length: int = 3) -> Any:
+    """Average over every text of the target."""
+    texts = map(text_of, itertools.product(range(3), repeat=length))
+    return sum(text.target[np.arange(length), text.tokens].prod() * value(text) for text in texts)
+
+
+def exactly(decoder: Decoder) -> float:
+    """The tokens per call of the library's exact step."""
+    return expected_step(decoder, draft=DRAFT, target=TARGET, context=[0]).block_efficiency
 
 
 @pytest.mark.parametrize(
     "law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value))
 )
-def test_a_step_yields_what_the_exact_step_does(law: object, verifier: otm.Verifier) -> None:
-    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
-    exact = expected_step(
-        DraftSelection(3, 3, verifier), draft=draft, target=target, context=[0]
-    ).block_efficiency
-    found = walked(
-        draft,
-        target,
-        lambda p, q, y: law(p, q, y, most=3, eos=None),  # type: ignore[operator]
-        lambda laws: along_all_lengths(laws, num_drafts=3, most=3, starts=1)[-1],
-        3,
-    )
-    assert found == pytest.approx(exact, abs=1e-12)
+def test_a_step_yields_what_the_exact_step_does(law: Any, verifier: otm.Verifier) -> None:
+    def tokens(text: SampledText) -> float:
+        laws = law(text.draft, text.target, text.tokens, most=3, eos=None)
+        return along_all_lengths(laws, num_drafts=3, most=3, starts=1)[-1].tokens
+
+    exact = exactly(DraftSelection(3, 3, verifier))
+    assert mean_over_texts(tokens) == pytest.approx(exact, abs=1e-12)
 
 
 def test_a_tree_yields_what_the_exact_step_does() -> None:
     """Texts of all kinds, averaged; the second child's law rests on samples."""
-    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
-    shape = TreeShape([0, 1, 0, 3, 1])
-    exact = expected_step(Gsd(shape), draft=draft, target=target, context=[0]).block_efficiency
-    rng = np.random.default_rng(3)
-    found = walked(
-        draft,
-        target,
-        lambda p, q, y: rejection_ranks(p, q, y, most=2, eos=None, rng=rng, samples=3_000),
-        lambda laws: along_tree(laws, shape=shape, starts=1),
-        2,
-    )
-    # 9 texts of 3,000 samples in [0, 1] at two positions each
-    assert found == pytest.approx(exact, abs=0.03)
+    shape, rng = TreeShape([0, 1, 0, 3, 1]), np.random.default_rng(3)
+
+    def tokens(text: SampledText) -> float:
+        given = (text.draft, text.target, text.tokens)
+        laws = rejection_ranks(*given, most=2, eos=None, rng=rng, samples=1_000)
+        return along_tree(laws, shape=shape, starts=1).tokens
+
+    # 9 texts of 1,000 samples in [0, 1] at two positions each
+    assert mean_over_texts(tokens, 2) == pytest.approx(exactly(Gsd(shape)), abs=0.04)
 
 
 def test_steps_start_where_the_decoder_stands() -> None:
@@ -282,18 +281,13 @@ def test_one_draft_has_the_acceptance_of_its_verifier_and_the_law_given_the_outp
 
 
 def test_block_verification_yields_its_exact_step() -> None:
-    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
-    found = np.zeros(3)
-    for tokens in itertools.product(range(3), repeat=3):
-        text = text_of(draft, target, tokens)
-        mass = float(np.prod(text.target[np.arange(3), list(tokens)]))
-        walks = along_block(text, most=3, starts=1, eos=None)
-        found += mass * np.array([walk.tokens for walk in walks])
-    for length, tokens_per_call in enumerate(found, start=1):
-        exact = expected_step(BlockVerification(length), draft=draft, target=target, context=[0])
-        assert tokens_per_call == pytest.approx(exact.block_efficiency, abs=1e-12)
+    def tokens(text: SampledText) -> np.ndarray:
+        return np.array([walk.tokens for walk in along_block(text, most=3, starts=1, eos=None)])
+
+    exact = [exactly(BlockVerification(length)) for length in (1, 2, 3)]
+    assert mean_over_texts(tokens) == pytest.approx(exact, abs=1e-12)
     # the last draft may end the text, which is not counted: token 1 is drafted after (0, 0)
-    text = text_of(draft, target, (0, 0))
+    text = text_of((0, 0))
     whole, ending = (along_block(text, most=2, starts=1, eos=eos)[-1] for eos in (None, 1))
     p, q = text.draft[1], text.target[1]
     odds = text.draft[0, 0] / text.target[0, 0]
@@ -305,56 +299,41 @@ def test_refined_scores_are_expected_to_accept_what_a_step_does() -> None:
     """The first step of many texts against the enumerated one, by standard errors; where the models
     can read no more none is taken, and a text ends where the target ends it.
     """
-    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
     decoder, rng = RefinedScores(2, 2), np.random.default_rng(1)
-    exact = expected_step(decoder, draft=draft, target=target, context=[0])
 
     def walk(starts: int, longest: int = UNLIMITED, eos: int | None = None) -> Walk:
-        how = {"decoder": decoder, "starts": starts, "longest": longest, "eos": eos, "rng": rng}
-        return along_scores(draft, target, (0,), **how)  # type: ignore[arg-type]
+        how: Any = {"decoder": decoder, "starts": starts, "longest": longest, "eos": eos}
+        return along_scores(DRAFT, TARGET, (0,), rng=rng, **how)
 
     found = np.array([walk(1).tokens for _ in range(400)])
     error = found.std(ddof=1) / math.sqrt(len(found))
-    assert abs(found.mean() - exact.block_efficiency) < 5.0 * error < 0.1
+    assert abs(found.mean() - exactly(decoder)) < 5.0 * error < 0.1
     assert walk(4, longest=2).steps == 0 and walk(4, longest=3).steps == 1
     ended = [walk(40, eos=2).visits.nonzero()[0].max() for _ in range(20)]
     assert max(ended) < 39 < walk(40).visits.nonzero()[0].max() + 3
 
 
 def test_trees_on_the_noise_of_a_text_yield_what_trees_on_noise_do() -> None:
-    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
     rng, found = np.random.default_rng(0), []
-    for _ in range(1_000):
+    how: Any = {"scale": 0.7, "sizes": (4,), "depth": 3}
+    for _ in range(500):
         tokens = [0]
         while len(tokens) < 4:
-            tokens.append(int(rng.choice(3, p=target.next(tokens))))
-        text = text_of(draft, target, tuple(tokens[1:]))
+            tokens.append(int(rng.choice(3, p=TARGET.next(tokens))))
+        text = text_of(tuple(tokens[1:]))
         noise = noise_given(text, rng)
         np.testing.assert_array_equal((np.log(text.target) + noise).argmax(axis=1), text.tokens)
-        law = noise_law(
-            draft, text, noise=noise, scale=0.7, sizes=(4,), depth=3, starts=1, eos=None
-        )
+        law = noise_law(DRAFT, text, noise=noise, **how, starts=1, eos=None)
         found.append(Walk.of(*law.at(size=4, depth=3)).tokens)
-    exact = noise_tokens(
-        NoiseTree(4, 3, 0.7),
-        draft=draft,
-        target=target,
-        context=[0],
-        noises=[SharedNoise(seed) for seed in range(1_000)],
-    )
-    # two means of 1,000 numbers in [1, 4]: five standard errors of at most 3/2
-    assert np.mean(found) == pytest.approx(exact.value[4], abs=5 * 1.5 * np.sqrt(2 / 1_000))
+    noises = [SharedNoise(seed) for seed in range(500)]
+    tree = NoiseTree(4, 3, 0.7)
+    exact = noise_tokens(tree, draft=DRAFT, target=TARGET, context=[0], noises=noises)
+    # two means of 500 numbers of one law: five standard errors
+    error = np.std(found, ddof=1) * np.sqrt(2 / 500)
+    assert np.mean(found) == pytest.approx(exact.value[4], abs=5 * error)
     # what ends the text is drafted and not counted
-    ended = noise_law(
-        draft, text, noise=noise, scale=0.7, sizes=(4,), depth=3, starts=3, eos=int(text.tokens[-1])
-    )
+    ended = noise_law(DRAFT, text, noise=noise, **how, starts=3, eos=int(text.tokens[-1]))
     assert ended.gained[0, 0, 0, 2] == 0.0
-
-
-def text_of(draft: MarkovModel, target: MarkovModel, tokens: tuple[int, ...]) -> SampledText:
-    contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
-    p, q = (np.array([model.next(context) for context in contexts]) for model in (draft, target))
-    return SampledText((0,), np.array(tokens), p, q)
 
 
 def matched(draft: MarkovModel, text: SampledText, starts: int, eos: int | None = None) -> MatchLaw:
@@ -365,21 +344,14 @@ def test_likeliest_trees_yield_their_exact_expectation() -> None:
     """Averaged over every text, the first step's tokens are those that the library computes for
     every size and depth.
     """
-    draft, target = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
-    whole: dict[tuple[int, int], float] = {}
-    for tokens in itertools.product(range(3), repeat=3):
-        text = text_of(draft, target, tokens)
-        law, mass = matched(draft, text, 1), float(np.prod(text.target[np.arange(3), list(tokens)]))
-        for size, depth in itertools.product(law.sizes, (1, 2, 3)):
-            whole[size, depth] = (
-                whole.get((size, depth), 0.0)
-                + mass * Walk.of(*law.at(size=size, depth=depth)).tokens
-            )
-    for (size, depth), found in whole.items():
-        exact = matched_tokens(LikeliestTree(size, depth), draft=draft, target=target, context=[0])[
-            -1
-        ]
-        assert found == pytest.approx(exact, abs=1e-12)
+    trees = [LikeliestTree(*sizes) for sizes in itertools.product((1, 2, 4, 7), (1, 2, 3))]
+
+    def tokens(text: SampledText) -> np.ndarray:
+        law = matched(DRAFT, text, 1)
+        return np.array([Walk.of(*law.at(size=t.size, depth=t.depth)).tokens for t in trees])
+
+    exact = [matched_tokens(t, draft=DRAFT, target=TARGET, context=[0])[-1] for t in trees]
+    assert mean_over_texts(tokens) == pytest.approx(exact, abs=1e-12)
 
 
 def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
@@ -387,7 +359,7 @@ def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
     the text wins nothing.
     """
     draft, target = markov_pair(3, similarity=0.7, rng=np.random.default_rng(8))
-    text, eos, starts = text_of(draft, target, (0, 1, 0, 0, 1, 0, 0, 2)), 2, 8
+    text, eos, starts = text_of((0, 1, 0, 0, 1, 0, 0, 2), draft, target), 2, 8
     law = matched(draft, text, starts, eos)
     for place, size in enumerate(law.sizes):
         at, steps, calls, drafting = 0, 0, 0, 0

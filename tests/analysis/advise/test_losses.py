@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from analysis.advise.losses import SEVERAL, DraftLosses, _expected, first_drafts, measure_losses
 from otm import Processing, optimal_acceptance
@@ -18,32 +17,14 @@ from otm.sequence import (
     DraftSelection,
     Gsd,
     LikeliestTree,
-    MarkovModel,
     SpeculativeSampling,
     markov_pair,
     matched_tokens,
 )
 from otm.trees import TreeShape
+from tests.analysis.toys import Toy
 
 CHAIN = SpeculativeSampling(2)
-
-
-class Scored:
-    """A toy model that has logits."""
-
-    processing = Processing(temperature=0.8)
-
-    def __init__(self, model: MarkovModel) -> None:
-        self.model, self.num_tokens = model, model.num_tokens
-
-    def logits(self, contexts: list[tuple[int, ...]]) -> torch.Tensor:
-        return torch.log(torch.from_numpy(self.model.next_batch(contexts)))
-
-    def next(self, context: tuple[int, ...]) -> np.ndarray:
-        return self.next_batch([context])[0]
-
-    def next_batch(self, contexts: list[tuple[int, ...]]) -> np.ndarray:
-        return np.asarray(self.processing(self.logits(contexts)))
 
 
 def test_trees_of_both_models_win_what_the_library_says() -> None:
@@ -65,13 +46,13 @@ CONTEXTS = [(*prefix, *text[:end]) for _, prefix, text in TEXTS for end in range
 
 
 @pytest.fixture
-def pair() -> list[Scored]:
+def pair() -> list[Toy]:
     chains = markov_pair(5, similarity=0.5, rng=np.random.default_rng(4))
-    return [Scored(model) for model in chains]
+    return [Toy(model, Processing(temperature=0.8)) for model in chains]
 
 
 def looked(
-    pair: list[Scored], decoder: Decoder, *, seconds: float = 60.0, rounded: bool = False
+    pair: list[Toy], decoder: Decoder, *, seconds: float = 60.0, rounded: bool = False
 ) -> DraftLosses:
     """What drafts are lost to: with so much time, at every position of three texts."""
     return measure_losses(
@@ -86,7 +67,7 @@ def looked(
     )
 
 
-def test_shares_are_means_over_positions(pair: list[Scored]) -> None:
+def test_shares_are_means_over_positions(pair: list[Toy]) -> None:
     """The accepted share is the mean of Σ min, and everything makes 1."""
     found = looked(pair, CHAIN)
     p, q = (model.next_batch(CONTEXTS) for model in pair)
@@ -100,7 +81,7 @@ def test_shares_are_means_over_positions(pair: list[Scored]) -> None:
     assert 2 <= hasty.positions <= 4 and not hasty.accepted.has_interval
 
 
-def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart(pair: list[Scored]) -> None:
+def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart(pair: list[Toy]) -> None:
     """The means of what the library says of three drafts, and of rounded ones."""
     plan = DraftSelection(3, 2)
     found = looked(pair, plan, rounded=True)

@@ -1,4 +1,6 @@
-"""The rules along toy texts, what the screen says of them, and the command on the shipped pair."""
+"""The rules along toy texts, how to draft, what the screen says of it, and the command on the
+shipped pair.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,23 @@ from analysis.models.pair import load_pair
 from analysis.models.processing import Setting
 from analysis.rules.answer import RulesRead, as_json, attribute, place_of, read_rules
 from analysis.rules.attribution import predicted_given
+from analysis.rules.drafting import LONGEST, best_processing, best_stops
 from analysis.rules.rules import BLOCK, Reader, Sizes
-from analysis.rules.screen import screen
+from analysis.rules.screen import drafting_words, screen
 from analysis.steps.texts import SampledText
 from otm.commands.printing import WIDTH
-from otm.engines import AcceptanceRecord
 from otm.engines.records import Tally
+from otm.sequence import MarkovModel
+from tests.analysis.toys import Toy, record_of, toy_reader
 from tests.paths import ROOT
-
-from .toys import toy_reader
 
 DATA = ROOT / "figures" / "data"
 
 SIZES = Sizes(length=2, nodes=4, sequences=2, num_tokens=16, texts=24)
 EOS = 3  # rare
 FILTERED = otm.Processing(temperature=0.7, top_p=0.9)
+SHORT = Sizes(length=2, nodes=2, sequences=2, num_tokens=24, texts=8)
+COLD = otm.Processing(temperature=0.5, top_k=5)
 
 
 def accepted_histogram(text: SampledText, length: int, start: int) -> list[int]:
@@ -66,15 +70,12 @@ def test_rules_accept_what_the_library_says_on_the_same_rows(read: RulesRead) ->
         ("rejection-unfiltered", otm.Maximal(), hot),
         (BLOCK, otm.Maximal(), p),
     ):
-        problem = otm.Problem(draft=draft, target=q, law=otm.IID(1))
-        joint = otm.coupling(verifier, otm.Problem(draft=draft[0], target=q[0], law=otm.IID(1)))
-        ending = sum(
-            float(row[EOS])
-            for drafts, row in zip(joint.drafts, joint.joint.toarray(), strict=True)
-            if EOS in drafts
+        exact = np.asarray(
+            otm.acceptance(verifier, otm.Problem(draft=draft, target=q, law=otm.IID(1)))
         )
+        joint = otm.coupling(verifier, otm.Problem(draft=draft[0], target=q[0], law=otm.IID(1)))
+        ending = joint.joint.toarray()[(joint.drafts == EOS).any(axis=1), EOS].sum()
         found = walks[place_of(read.rules, name)].gained[0]
-        exact = np.asarray(otm.acceptance(verifier, problem))
         # logits are kept in single precision
         assert found[0] == pytest.approx(exact[0] - ending, abs=1e-6)
         assert (found <= exact + 1e-6).all()
@@ -94,57 +95,45 @@ def test_the_answer_comes_first_and_fits_the_screen(read: RulesRead) -> None:
 
 
 def test_a_record_names_the_rule_and_what_it_loses(read: RulesRead) -> None:
-    own = place_of(read.rules, "match-argmax")
-    steps = 20_000
-    survivors = read.survivals.mean[own] * steps
-    part = Tally.of_survivors(survivors, steps=steps, name="")
-    record = AcceptanceRecord(form="drawn", unit="server", parts=(part,), convention="", length=2)
-    told = attribute(read, record)
+    own, best, steps = place_of(read.rules, "match-argmax"), read.order[0], 20_000
+    part = Tally.of_survivors(read.survivals.mean[own] * steps, steps=steps, name="")
+    told = attribute(read, record_of(part, length=2))
     text = screen(read, told)
     assert told.consistent[0] == own and told.p_values[own] == 1.0
     sure = "" if len(told.consistent) == 1 else "MAY "
     assert text.startswith(f"YOU {sure}RUN match, argmax draft: ")
-    best = read.order[0]
     lead = read.survivals.mean.sum(axis=1)
     assert told.lost[best].value == pytest.approx(lead[best] - lead[own])
     assert "tokens a call lost against" in text and "drawn; its own luck" in text
     answer = as_json(read, told)["record"]
-    assert answer["consistent"][0] == "match-argmax" and answer["steps"] == steps
+    assert (answer["consistent"][0], answer["steps"]) == ("match-argmax", steps)
     nothing = Tally.of_survivors([0.99 * steps, 0.01 * steps], steps=steps, name="")
-    other = AcceptanceRecord(form="x", unit="server", parts=(nothing,), convention="", length=2)
-    assert screen(read, attribute(read, other)).startswith("NONE OF THESE RULES: 2.00 tokens")
+    other = screen(read, attribute(read, record_of(nothing, length=2)))
+    assert other.startswith("NONE OF THESE RULES: 2.00 tokens")
     assert all(len(line) <= WIDTH for line in text.splitlines())
     assert "another rule runs" not in text
-    counted = dataclasses.replace(record, parts=(dataclasses.replace(part, drafted=2 * steps),))
+    counted = record_of(dataclasses.replace(part, drafted=2 * steps), length=2)
     only = (place_of(read.rules, "likeliest-tree"),)
-    tree = " ".join(
-        screen(read, dataclasses.replace(told, record=counted, consistent=only)).split()
-    )
-    assert "and the record counts 2 a step: another rule runs" in tree
+    tree = screen(read, dataclasses.replace(told, record=counted, consistent=only))
+    assert "and the record counts 2 a step: another rule runs" in " ".join(tree.split())
 
 
 def test_a_record_of_written_texts_and_another_draft_beside() -> None:
     """Texts that an engine wrote with argmax drafts; beside them the draft itself, and another."""
     sizes = dataclasses.replace(SIZES, num_tokens=14, texts=6)
-    reader = toy_reader(sizes, setting=Setting(FILTERED, FILTERED))
-    prompts = [[number % 3] for number in range(6)]
-    written, counts = [], np.zeros(3, dtype=int)
-    for number in range(6):
-        text = reader.sample(prompts, number)
-        assert text is not None
-        written.append(text.tokens.tolist())
-        counts += accepted_histogram(text, 2, 1)
-    part = Tally.of_histogram(counts, name="")
-    record = AcceptanceRecord(form="drawn", unit="server", parts=(part,), convention="", length=2)
-    other = toy_reader(sizes, setting=Setting(FILTERED, FILTERED))
+    reader, other = (toy_reader(sizes, setting=Setting(FILTERED, FILTERED)) for _ in range(2))
     other.draft = other.target  # it drafts what it verifies
+    prompts = [[number % 3] for number in range(6)]
+    texts: list[Any] = [reader.sample(prompts, number) for number in range(6)]
+    written = [text.tokens.tolist() for text in texts]
+    counts = np.sum([accepted_histogram(text, 2, 1) for text in texts], axis=0)
+    record = record_of(Tally.of_histogram(counts, name=""), length=2)
     found = read_rules(reader, prompts, written=written, beside=other)
     assert len(found.walks) == 6 and found.survivals.clusters == 3
     told = attribute(found, record)
-    own = place_of(found.rules, "match-argmax")
-    assert own in told.consistent and found.rules[told.consistent[0]].name == "match-argmax"
-    text = screen(found, told)
-    assert "6 texts that the engine wrote" in text and "its drafts alone" in " ".join(text.split())
+    assert found.rules[told.consistent[0]].name == "match-argmax"
+    text = " ".join(screen(found, told).split())
+    assert "6 texts that the engine wrote" in text and "its drafts alone" in text
     block = place_of(found.rules, BLOCK)
     gain = found.gain_beside(block)
     assert gain is not None and gain.low > 0
@@ -158,6 +147,52 @@ def test_a_record_of_written_texts_and_another_draft_beside() -> None:
     reader.target.processing = otm.Processing(top_k=1)
     with pytest.raises(AnalysisError, match="it never writes token"):
         read_rules(reader, prompts, written=[[0, *range(12)]])
+
+
+def read_toys(*, same: bool) -> RulesRead:
+    """Read texts of two chains, of which the draft may be the target at another temperature."""
+    reader = toy_reader(SHORT, setting=Setting(otm.Processing(), COLD))
+    if same:
+        reader.draft = Toy(reader.target.model, otm.Processing())  # type: ignore[assignment, attr-defined]
+    return read_rules(reader, [[number] for number in range(8)])
+
+
+def test_a_draft_that_is_the_target_is_best_processed_as_the_target() -> None:
+    read = read_toys(same=True)
+    best = best_processing(read)
+    assert best.processing == COLD and best.tried > 20
+    assert best.gain.value > 0.2 and best.gain.value > best.gain.low
+    text = drafting_words(best, best_stops(read, cost=0.0), cost=0.0)
+    assert "a draft at temperature 0.5, top k 5" in " ".join(text.split()).replace("-", " ")
+    few = dataclasses.replace(read, passages=read.passages[:3])
+    with pytest.raises(AnalysisError, match="got 3 texts"):
+        best_processing(few)
+
+
+def test_fewer_drafts_pay_where_they_cost_more() -> None:
+    read = read_toys(same=False)
+    free, dear = (best_stops(read, cost=cost) for cost in (0.0, 100.0))
+    assert min(one.drafts for one in free[::3]) > LONGEST / 2  # the fixed lengths
+    assert [one.drafts for one in dear[::3]] == [1.0, 1.0]
+    assert dear[0].words == "never, 1 drafts, argmax"
+    for one in free:
+        assert one.speed.value == pytest.approx(one.tokens)
+
+
+def test_a_stop_rule_drafts_where_the_drafter_is_sure() -> None:
+    """From tokens 0 and 1 the next is 2 or 3 for sure, after which it is a coin."""
+    coin, sure = [0.5, 0.5, 0.0, 0.0], np.eye(4)[2:]
+    model = MarkovModel(np.array([sure[0], sure[1], coin, coin]))
+    reader = toy_reader(SHORT, num_tokens=4)
+    with np.errstate(divide="ignore"):
+        reader.draft = reader.target = Toy(model, otm.Processing())  # type: ignore[assignment]
+        read = read_rules(reader, [[0], [1]])
+        fixed, stop, *_ = best_stops(read, cost=0.6)
+    # Every step drafts the sure token and adds a coin of the target: 2/(1 + .6); to draft the coin
+    # as well costs .6 more and wins less.
+    assert stop.words == "largest probability < 0.6, argmax"
+    assert (stop.tokens, stop.drafts, stop.speed.value) == pytest.approx((2.0, 1.0, 1.25))
+    assert (fixed.tokens, fixed.drafts) == pytest.approx((2.0, 1.0))
 
 
 def test_the_command_on_the_shipped_pair(

@@ -29,6 +29,7 @@ from analysis.steps.texts import SampledText
 from otm.engines import AcceptanceRecord
 from otm.engines.records import Tally
 from otm.sequence import markov_pair
+from tests.analysis.toys import record_of
 
 LENGTH, STARTS, STEPS = 3, 32, 5_000
 RULES = {
@@ -101,9 +102,8 @@ def drawn_record(
         walk = bank[int(rng.integers(len(bank)))][rule]
         parts.append(drawn(walk, rng, losing=losing))
     counted = parts if requests else [np.sum(parts, axis=0)]
-    tallies = tuple(Tally.of_histogram(part, name=str(i)) for i, part in enumerate(counted))
-    unit = "request" if requests else "server"
-    return AcceptanceRecord(form="drawn", unit=unit, parts=tallies, convention="", length=LENGTH)
+    tallies = [Tally.of_histogram(part, name=str(i)) for i, part in enumerate(counted)]
+    return record_of(*tallies, unit="request" if requests else "server", length=LENGTH)
 
 
 def told(record: AcceptanceRecord, prediction: Prediction) -> set[str]:
@@ -118,15 +118,14 @@ def attributed(records: int, *, texts: int, size: int) -> dict[str, int]:
     bank, walks = sampled_walks(size, rng), sampled_walks(texts, rng)
     prediction = predicted(Survivals.of(walks, range(texts)), walks)
     right = dict.fromkeys((*NAMES, "none"), 0)
-    for number, (rule, name) in itertools.product(range(records), enumerate(NAMES)):
+    for number, name in itertools.product(range(records), right):
+        # an engine's fault makes a record of none
+        of = "rejection" if name == "none" else name
+        losing, requests = 0.2 * (name == "none"), number % 2 == 0
+        record = drawn_record(bank, NAMES.index(of), rng, requests=requests, losing=losing)
+        found = told(record, prediction)
         own = set(COINCIDE) if name in COINCIDE else {name}
-        record = drawn_record(bank, rule, rng, requests=number % 2 == 0)
-        right[name] += name in (found := told(record, prediction)) and found <= own
-    for number in range(records):
-        record = drawn_record(
-            bank, NAMES.index("rejection"), rng, requests=number % 2 == 0, losing=0.2
-        )
-        right["none"] += not told(record, prediction)
+        right[name] += not found if name == "none" else name in found and found <= own
     return right
 
 
@@ -147,10 +146,7 @@ def attributed_of_given_texts(records: int, *, texts: int) -> dict[str, int]:
         counts = np.sum([drawn(row[rule], rng, losing=losing) for row in walks], axis=0)
         if number % 2:  # an engine that counts drafts beyond the end of some texts
             counts += texts // 30 * np.array([-1, 0, 0, 1])
-        part = Tally.of_histogram(counts, name="")
-        record = AcceptanceRecord(
-            form="drawn", unit="server", parts=(part,), convention="", length=LENGTH
-        )
+        record = record_of(Tally.of_histogram(counts, name=""), length=LENGTH)
         seen = of_texts(observed(record, LENGTH), STARTS * texts, texts)
         found = p_values(seen, prediction)
         told = {other for other, one in zip(NAMES, found, strict=True) if one >= ERROR}
@@ -279,13 +275,11 @@ def covered(draws: int, *, prompts: int, size: int) -> np.ndarray:
     match, block = NAMES.index("match-argmax"), NAMES.index("block")
     for _ in range(draws):
         one = Survivals.of([bank[i] for i in rng.integers(size, size=prompts)], range(prompts))
-        for kind, (interval, exact) in enumerate(
-            (
-                (one.tokens(match), whole.tokens(match)),
-                (one.lead(block, match), whole.lead(block, match)),
-            )
-        ):
-            found[kind] += interval.low <= exact.value <= interval.high
+        pairs = (
+            (one.tokens(match), whole.tokens(match)),
+            (one.lead(block, match), whole.lead(block, match)),
+        )
+        found += [interval.low <= exact.value <= interval.high for interval, exact in pairs]
     return found
 
 
@@ -313,12 +307,9 @@ def test_certain_rules_have_no_luck() -> None:
 
 
 def test_records_that_tell_nothing_are_refused() -> None:
-    def record(part: Tally) -> AcceptanceRecord:
-        return AcceptanceRecord(form="x", unit="server", parts=(part,), convention="")
-
     with pytest.raises(AnalysisError, match="rates alone"):
-        observed(record(Tally.of_rates([0.5], name="")), 1)
+        observed(record_of(Tally.of_rates([0.5], name="")), 1)
     with pytest.raises(AnalysisError, match="3 drafts a step, and 2 are asked for"):
-        observed(record(Tally("", 10.0, 5.0, 30.0)), 2)
-    mean = observed(record(Tally("", 10.0, 5.0, 20.0)), 2)
+        observed(record_of(Tally("", 10.0, 5.0, 30.0)), 2)
+    mean = observed(record_of(Tally("", 10.0, 5.0, 20.0)), 2)
     assert mean.accepted == 0.5 and mean.survival is None

@@ -10,7 +10,11 @@ import torch
 from analysis.models.processing import AS_THEY_ARE, Setting
 from analysis.rules.rules import Reader, Sizes
 from otm import Processing
+from otm.engines import AcceptanceRecord
+from otm.engines.records import Tally
 from otm.sequence import MarkovModel, markov_pair
+
+AS_IT_IS = Processing()
 
 
 class Toy:
@@ -18,7 +22,7 @@ class Toy:
 
     max_length = fallback = None
 
-    def __init__(self, model: MarkovModel, processing: Processing) -> None:
+    def __init__(self, model: MarkovModel, processing: Processing = AS_IT_IS) -> None:
         self.model, self.processing, self.num_tokens = model, processing, model.num_tokens
 
     def processed(self, processing: Processing) -> Toy:
@@ -51,3 +55,8 @@ def toy_reader(
     )
     draft, target = (Toy(model, one) for model, one in zip(pair, setting, strict=True))
     return Reader(draft, target, setting=setting, sizes=sizes, eos=eos)  # type: ignore[arg-type]
+
+
+def record_of(*parts: Tally, unit: str = "server", length: int | None = None) -> AcceptanceRecord:
+    """Return what an engine would have recorded of these parts."""
+    return AcceptanceRecord(form="drawn", unit=unit, parts=parts, convention="", length=length)
