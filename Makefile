@@ -58,7 +58,7 @@ docs: $(STAMPS)/docs ## the site with its executed gallery, in build/site; a war
 	$(BIN)/python -m sphinx -b html -n -W --keep-going -q -d build/doctrees docs build/site
 	@echo "built: build/site/index.html"
 
-dist: $(STAMPS)/docs ## wheel and source archive, checked, in dist
+dist: $(STAMPS)/dist ## wheel and source archive, checked, in dist
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist .
 	$(BIN)/python -m twine check --strict dist/*
@@ -111,6 +111,9 @@ $(STAMPS)/lint: $(STAMPS)/analysis
 	touch $@
 
 $(STAMPS)/docs: $(STAMPS)/test
+	touch $@
+
+$(STAMPS)/dist: $(STAMPS)/venv pyproject.toml
 	$(PIP) --group dist
 	touch $@
 

@@ -169,6 +169,8 @@ class Runner:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Measure what each test executes, then try every mutant."""
+        if session.testsfailed:
+            raise session.Interrupted("tests that cannot be collected would kill no mutant")
         for alarm in (signal.SIGALRM, signal.SIGPROF):
             signal.signal(alarm, lambda *_: pytest.fail("too slow"))
         self.functions = [f for f in gc.get_objects() if type(f) is types.FunctionType]
@@ -277,7 +279,7 @@ def main() -> None:
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="folders or modules of otm")
     parser.add_argument("--sample", type=int, default=1500)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of tests for one mutant")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="try those once more that lived")
     parser.add_argument("--write", action="store_true", help=f"the table into {PAGE}")
     given = parser.parse_args()

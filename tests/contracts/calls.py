@@ -56,7 +56,12 @@ def public_names() -> dict[str, Any]:
         if not module.name.endswith("__main__")
     )
     for name in ["otm", *inner]:
-        module = importlib.import_module(name)
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as missing:
+            if missing.name not in ("numba", "llvmlite"):  # which compiled modules begin with
+                raise
+            continue
         for exported in vars(module).get("__all__", []):
             thing = getattr(module, exported)
             if not any(thing is other for other in seen):

@@ -73,7 +73,9 @@ BAD = {
     "infinite": Bad([0.5, INF, 0.5], FINITE[0], "1 of 3 entries", FINITE[1]),
     "minus infinite": Bad([0.5, -INF, 0.5], FINITE[0], "1 of 3 entries", FINITE[1]),
     "both infinities": Bad([INF, -INF, 1.0], FINITE[0], "2 of 3", FINITE[1]),
-    "sum": Bad([0.5, 0.25, 0.125], "{side} must sum to 1 within 1e-09", "0.875. Call", "otm.normalise"),
+    "sum": Bad(
+        [0.5, 0.25, 0.125], "{side} must sum to 1 within 1e-09", "0.875. Call", "otm.normalise"
+    ),
     "the worst row": Bad([GOOD, [0.5, 0.5, 0.5], GOOD], "sum to 1", "1.5", "otm.normalise"),
     "sum in float32": Bad(
         [0.5, 0.25, 0.25 + 2**-13], "to 1 within 3e-05", "1.000122", "otm.normalise", "float32"

@@ -204,8 +204,6 @@ def test_watermarks_end_at_the_race(built: Path) -> None:
         assert 0.5 * panel["entropy"] < panel["two_keys"] < panel["entropy"]
 
 
-
-
 def test_decoders_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:
     data = _data(built, "best_step")
     assert data["decoders"][2:] == ["optimal, vertex by vertex", "refined scores"]
@@ -242,8 +240,6 @@ def _panels(data: dict) -> list[dict]:
     return [panel for pair in data["pairs"] for panel in pair["panels"]]
 
 
-
-
 def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built: Path) -> None:
     for runs, panel in zip(
         _panels(_data(built, "ersd3")), _panels(_data(built, "ersd4")), strict=True
@@ -253,10 +249,6 @@ def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built: Path) -> Non
             largest = max(mine, key=lambda run: run["drafted"])
             assert abs(1 + sum(gain["mean"]) - largest["mean"]) < 1e-9
             assert all(low <= mean <= high for mean, low, high in zip(*gain.values(), strict=True))
-
-
-
-
 
 
 def test_wall_times_are_as_advised_within_a_tenth(built: Path) -> None:
@@ -300,8 +292,6 @@ def test_the_page_of_two_models_says_what_was_advised_and_measured() -> None:
     )
 
 
-
-
 def test_committed_results_say_where_they_come_from() -> None:
     """No folder of the machine, no host's name; the machine's load where something was timed."""
     for path in DATA.glob("*.json"):
@@ -310,5 +300,3 @@ def test_committed_results_say_where_they_come_from() -> None:
         assert {"versions", "python", "machine"} <= manifest.keys(), path.name
         if path.stem.startswith(("latency", "mentored", "advice")):
             assert len(manifest["load average before"]) == 3, path.name
-
-

@@ -39,8 +39,8 @@ def by(way: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if way == "arrays":
             patch.setattr(module, "compiled", lambda _: None)
-        else:
-            assert module.compiled("otm.table.compiled.driver") is not None
+        elif module.compiled("otm.table.compiled.driver") is None:
+            pytest.skip("numba is not installed")
         if way == "in groups":
             patch.setattr("otm.table.compiled.driver._SHORTEST_BINNED", 2)
             patch.setattr("otm.table.compiled.driver._PER_BIN", 1)
