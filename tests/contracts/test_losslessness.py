@@ -42,14 +42,12 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.block_verification import verify_block
 from otm.sequence.decoder import Conditionals, children_of
-from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.randomness import Randomness
 from otm.sequence.vertex_decoder import descend
 from otm.trees import TreeShape
 from tests import mutants
-from tests.contracts.test_claims import CappedAtOne, Hierarchical
+from tests.contracts.test_claims import CappedAtOne
 from tests.sequence.toys import (
     CORNER,
     IID,
@@ -258,36 +256,26 @@ class GammaOfOneMore(BlockKSeq):
         return BlockKSeq(1, self.length).gamma(draft, target)
 
 
+def flattened(tree: DraftTree) -> DraftTree:
+    """The same tokens, as if another law had drafted them, at another temperature."""
+    flat = {context: np.sqrt(row) / np.sqrt(row).sum() for context, row in tree.draft.items()}
+    return dataclasses.replace(tree, draft=flat)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankedAtAnotherTemperature(GreedyMultipath):
+    """Ranks and verifies by another draft law than the one that drafted."""
+
+    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+        return super().verify(flattened(tree), target, randomness)
+
+
 @dataclasses.dataclass(frozen=True)
 class AnotherTemperature(RefinedScores):
-    """The scores are split by another draft law than the one that drafted, flattened by a
-    temperature.
-    """
+    """The scores are split by another draft law than the one that drafted."""
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        flat = {context: np.sqrt(row) / np.sqrt(row).sum() for context, row in tree.draft.items()}
-        return super().verify(dataclasses.replace(tree, draft=flat), target, randomness)
-
-
-@dataclasses.dataclass(frozen=True)
-class Multipath(GreedyMultipath):
-    """Greedy multi-path block verification of one level of drafts, the control; or with one thing
-    wrong.
-
-    as_drafted: verifies the highest-ranked draft as if it were any draft. lowest: ranks by p/q.
-    """
-
-    as_drafted: bool = False
-    lowest: bool = False
-
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        ranked = RankedTokens.of(tree.draft[()], target(()), 0.0, self.num_drafts)
-        first = min if self.lowest else max
-        token = first(tree.tokens[1:].tolist(), key=ranked.place.__getitem__)
-        judged = ranked.draft if self.as_drafted else ranked.selected
-        kept, after = verify_block([(), (token,)], lambda _: judged, target, randomness)
-        following = randomness.choose(after)
-        return Step((*(token,) * kept, following), kept, "end_of_draft" if kept else "rejected")
+        return super().verify(flattened(tree), target, randomness)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,73 +325,45 @@ class SiblingsByMass(StochasticBeam):
 
 
 TREE = TreeShape([0, 0, 1, 1])
-BROKEN: dict[type[Decoder], list[tuple[Decoder, Decoder]]] = {  # (broken, what it should have been)
-    SpeculativeSampling: [(BonusAfterRejection(2), SpeculativeSampling(2))],
-    DraftSelection: [(DraftSelection(2, 2, mutants.ClippedKSeq()), DraftSelection(2, 2))],
-    PrefixTree: [
-        (
-            LeavesAsDrafts((1, 2), otm.RecursiveRejection()),
-            PrefixTree((1, 2), otm.RecursiveRejection()),
-        ),
-        (LeavesAsDrafts((1, 2)), PrefixTree((1, 2))),
-    ],
+BROKEN: dict[type[Decoder], list[Decoder]] = {
+    SpeculativeSampling: [BonusAfterRejection(2)],
+    DraftSelection: [DraftSelection(2, 2, mutants.ClippedKSeq())],
+    PrefixTree: [LeavesAsDrafts((1, 2), otm.RecursiveRejection()), LeavesAsDrafts((1, 2))],
     TreeVerification: [
-        (
-            TreeVerification(TREE, IID, mutants.NoRenormalisation()),
-            TreeVerification(TREE, IID, mutants.Faithful()),
-        ),
-        (
-            TreeVerification(TREE, IID, mutants.ReusedUniform()),
-            TreeVerification(TREE, IID, otm.RecursiveRejection()),
-        ),
-        (
-            TreeVerification(TREE, IID, mutants.ClippedKSeq()),
-            TreeVerification(TREE, IID, otm.KSeq()),
-        ),
+        TreeVerification(TREE, IID, mutants.NoRenormalisation()),
+        TreeVerification(TREE, IID, mutants.ReusedUniform()),
+        TreeVerification(TREE, IID, mutants.ClippedKSeq()),
     ],
-    Gsd: [(ReplacedDrafts(TREE), Gsd(TREE))],
-    Ersd: [(ReusedRace(TREE), Ersd(TREE))],
-    BlockVerification: [(CappedAtOne(2), Hierarchical(2))],
-    TraversalVerification: [(SiblingsDrawnAgain(TREE), TraversalVerification(TREE))],
-    LikeliestTree: [(LikeliestAsSampled(3, 2), LikeliestTree(3, 2))],
-    SampledTree: [(PrunedByToken(2, 1, rule), SampledTree(4, 3, rule)) for rule in SUCCESSIVE[:2]],
-    Staged: [
-        (
-            JudgedByTheDraft(SpeculativeSampling(1), MIDDLE, 2),
-            Staged(SpeculativeSampling(1), MIDDLE, 2),
-        )
-    ],
-    StochasticBeam: [(SiblingsByMass(2, 1), StochasticBeam(2, 1))],
-    GreedyMultipath: [
-        (Multipath(2, 1, as_drafted=True), Multipath(2, 1)),
-        (Multipath(2, 1, lowest=True), Multipath(2, 1)),
-    ],
-    BlockKSeq: [(GammaOfOneMore(2, 2), BlockKSeq(2, 2))],
-    RefinedScores: [(AnotherTemperature(2, 2), RefinedScores(2, 2))],
+    Gsd: [ReplacedDrafts(TREE)],
+    Ersd: [ReusedRace(TREE)],
+    BlockVerification: [CappedAtOne(2)],
+    TraversalVerification: [SiblingsDrawnAgain(TREE)],
+    LikeliestTree: [LikeliestAsSampled(3, 2)],
+    SampledTree: [PrunedByToken(2, 1, rule) for rule in SUCCESSIVE[:2]],
+    Staged: [JudgedByTheDraft(SpeculativeSampling(1), MIDDLE, 2)],
+    StochasticBeam: [SiblingsByMass(2, 1)],
+    GreedyMultipath: [RankedAtAnotherTemperature(2, 1)],
+    BlockKSeq: [GammaOfOneMore(2, 2)],
+    RefinedScores: [AnotherTemperature(2, 2)],
 }
 
 
-def broken_variants(cls: type[Decoder]) -> list[tuple[Decoder, Decoder]]:
+def broken_variants(cls: type[Decoder]) -> list[Decoder]:
     """Those above, or the list `BROKEN` in the tests of the decoder's module."""
     if cls in BROKEN:
         return BROKEN[cls]
     module = importlib.import_module(f"tests.sequence.test_{cls.__module__.rpartition('.')[2]}")
-    variants: list[tuple[Decoder, Decoder]] = module.BROKEN
+    variants: list[Decoder] = module.BROKEN
     return variants
 
 
 @pytest.mark.parametrize("cls", DECODERS, ids=lambda cls: cls.__name__)
 def test_broken_variants_are_noticed(cls: type[Decoder]) -> None:
-    """By a total variation of 1e-3 on one of four models at least, nine orders above the tolerance;
-    the control by nothing.
-    """
-    models = [smooth_models(3, 3, seed) for seed in range(4)]
-    for broken, control in broken_variants(cls):
+    """By a total variation of 1e-3 on one of four models, nine orders above the tolerance."""
+    for broken in broken_variants(cls):
         assert isinstance(broken, cls)
+        models = (smooth_models(3, 3, seed) for seed in range(4))
         assert any(bias(broken, *pair, step=step_law) > 1e-3 for pair in models), broken
-        assert max(bias(control, *pair, step=step_law) for pair in models) <= tolerance(control), (
-            control
-        )
 
 
 def test_the_prefix_tree_trap_costs_what_the_theory_says() -> None:

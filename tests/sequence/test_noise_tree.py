@@ -51,7 +51,7 @@ class Redrawn(NoiseTree):
         )
 
 
-BROKEN = [(Redrawn(1, 1, cells=2), NoiseTree(1, 1, cells=2))]
+BROKEN = [Redrawn(1, 1, cells=2)]
 
 
 def seeded(seed: int) -> Sampled:
