@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,20 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Write a checkpoint after every step, and end the run at the one after so many steps."""
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContextManager[None]]:
+    """Write a checkpoint after every step; what runs inside ends at the one after so many steps."""
     write = resumable.write_checkpoint
     monkeypatch.setattr(resumable, "SAVE_EVERY", 0.0)
 
-    def end_after(last: int | None) -> None:
+    @contextmanager
+    def inside(last: int) -> Iterator[None]:
         def interrupting(*arguments: Any, step: int, **options: Any) -> None:
             write(*arguments, step=step, **options)
             if step == last:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(resumable, "write_checkpoint", interrupting)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(resumable, "write_checkpoint", interrupting)
+            yield
 
-    return end_after
+    return inside

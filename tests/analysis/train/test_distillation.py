@@ -86,6 +86,15 @@ def small_shards(small, tokenizer, corpus, tmp_path_factory):
     return work, d.prepare(small, tokenizer, corpus, RECIPE, work)
 
 
+@pytest.fixture(scope="module")
+def drafted(small, small_shards, tmp_path_factory):
+    """A trained draft of the small target, its vocabulary, and where it is written."""
+    folder = tmp_path_factory.mktemp("drafted")
+    model, vocabulary = d.train_draft(small, small_shards[1], RECIPE, folder / "work")
+    d.write_draft(model, vocabulary, folder / "draft")
+    return model, vocabulary, folder / "draft"
+
+
 def law(target, rows):
     with torch.inference_mode():
         return torch.softmax(target(rows.long()).logits.double(), dim=-1)
@@ -104,10 +113,9 @@ def test_what_is_kept_of_the_target_gives_its_law(target, shards):
     assert stored["tokens"].shape == (24, RECIPE.context)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_sampled_windows_continue_prompts_by_the_targets_law(target, temperature):
+def test_sampled_windows_continue_prompts_by_the_targets_law(target):
     prompts = [np.arange(5, 13, dtype=np.int32), np.arange(7, 10, dtype=np.int32)] * 800
-    heat = (1.0, temperature)  # dealt out in turn: the second prompt's rows are all at one
+    heat = (1.0, 0.6)  # dealt out in turn: the second prompt's rows are all at one
     rows = d.sampled_features(target, prompts, 10, seed=3, temperatures=heat)["tokens"].numpy()
     for prompt, own, power in zip(prompts, (rows[::2], rows[1::2]), heat, strict=False):
         given = len(prompt)
@@ -201,15 +209,13 @@ def same(one, other):
 
 
 def test_a_run_that_is_killed_or_made_longer_goes_on_where_it_was_and_ends_the_same(
-    small, small_shards, tmp_path, interrupt_after
+    small, small_shards, tmp_path, interrupted
 ):
     stored, longer = small_shards[1], dataclasses.replace(RECIPE, steps=14)
     whole, _ = d.train_draft(small, stored, longer, tmp_path / "whole")
     for last in (4, 11):  # before the rate falls, and while it does
-        interrupt_after(last)
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(last):
             d.train_draft(small, stored, longer, tmp_path / f"{last}")
-        interrupt_after(None)
         resumed, _ = d.train_draft(small, stored, longer, tmp_path / f"{last}")
         assert same(whole, resumed)
     d.train_draft(small, stored, RECIPE, tmp_path / "part")
@@ -245,13 +251,10 @@ def overlap(target, model, vocabulary, shards):
     return torch.minimum(draft, law(target, rows)[..., vocabulary]).sum(dim=-1).mean().item()
 
 
-def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(
-    small, small_shards, tmp_path
-):
-    model, vocabulary = d.train_draft(small, small_shards[1], RECIPE, tmp_path / "work")
-    d.write_draft(model, vocabulary, tmp_path / "draft")
-    assert is_distilled(tmp_path / "draft")
-    draft = load_distilled(tmp_path / "draft", small)
+def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(small, drafted):
+    model, vocabulary, folder = drafted
+    assert is_distilled(folder)
+    draft = load_distilled(folder, small)
     rows = torch.arange(10, 30)[None]
     with torch.inference_mode():
         logits = draft(rows).logits
@@ -269,10 +272,9 @@ def test_a_written_draft_is_the_trained_one_and_proposes_likely_tokens_only(
     )
 
 
-def test_training_goes_on_from_a_draft_with_the_same_layers(small, small_shards, tmp_path):
-    first, vocabulary = d.train_draft(small, small_shards[1], RECIPE, tmp_path / "first")
-    d.write_draft(first, vocabulary, tmp_path / "draft")
-    on = dataclasses.replace(RECIPE, steps=0, fall=0, start=str(tmp_path / "draft"))
+def test_training_goes_on_from_a_draft_with_the_same_layers(small, small_shards, drafted, tmp_path):
+    first, vocabulary, folder = drafted
+    on = dataclasses.replace(RECIPE, steps=0, fall=0, start=str(folder))
     second, _ = d.train_draft(small, small_shards[1], on, tmp_path / "second")
     for name, value in first.trained().items():
         # a matrix's row is written to half of 1/127 of its largest number
@@ -282,4 +284,4 @@ def test_training_goes_on_from_a_draft_with_the_same_layers(small, small_shards,
         d.DraftModule(small, dataclasses.replace(on, layers=(0,)), vocabulary)
     other = AutoModelForCausalLM.from_pretrained(SHIPPED_PAIR / "draft")
     with pytest.raises(AnalysisError, match="distilled for"):
-        load_distilled(tmp_path / "draft", other)
+        load_distilled(folder, other)
