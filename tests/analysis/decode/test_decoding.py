@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,7 +173,7 @@ def test_plain_decoding_ends_with_the_text() -> None:
     model, task = MarkovModel(np.eye(3)[[1, 2, 0]]), Task(PLAIN, prompt_name([0]), 0)
 
     def decoded(decoder: Decoder | None, eos: int | None) -> tuple[object, ...]:
-        models = {"draft": model, "target": model}
+        models: dict[str, Any] = {"draft": model, "target": model}
         rng = np.random.default_rng(0)
         text = decode_text(decoder, [0], **models, num_tokens=5, rng=rng, eos=eos, task=task)
         return text.tokens, text.ended, text.drafted
