@@ -71,7 +71,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.Scope": "holds what is asked of a candidate",
     "otm.audit.VerifierCandidate": "holds a verifier",
     "otm.audit.acceptance_counts": (
-        "its error rates are tested by simulation (tests/audit/test_acceptance_audit.py)"
+        "its error rates are tested by simulation (tests/audit/test_log_audit.py)"
     ),
     "otm.audit.classify": "says of which kind a function is (tests/audit/test_classification.py)",
     "otm.audit.parametrize_with_checks": (

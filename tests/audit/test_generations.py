@@ -14,7 +14,6 @@ from otm import audit
 from otm.audit.end_to_end import JointAudit
 from otm.audit.generations import TARGET, ToyCache
 from otm.audit.templates.generate import candidate as right
-from tests.optional import needs
 
 Fault = Callable[[Any, Any, Any], Any]
 
@@ -52,18 +51,6 @@ def stale_row(draft: Any, target: Any, request: Any) -> Any:
     return right(draft, model, request)
 
 
-def in_torch(draft: Any, target: Any, request: Any) -> list[list[int]]:
-    """One row by the exponential race in torch."""
-    import torch
-
-    ids = torch.as_tensor(request.input_ids)
-    while ids.shape[1] < request.input_ids.shape[1] + request.length:
-        noise = torch.empty(2, dtype=torch.float64).exponential_()
-        law = torch.softmax(target(ids).logits[0, -1], -1)
-        ids = torch.cat([ids, (law / noise).argmax().reshape(1, 1)], dim=1)
-    return [ids[0, request.input_ids.shape[1] :].tolist()]
-
-
 def verdict(loop: Any, **options: Any) -> Any:
     found = audit.generate(loop, rng=np.random.default_rng(0), **options)
     assert isinstance(found, JointAudit), found.reason
@@ -78,7 +65,6 @@ TWO_ROWS = {"prompts": [(0, 1), (1,)], "length": 2}
     [
         (right, {"top_k": 1, "length": 4}),
         (right, {**TWO_ROWS, "padding": "right"}),
-        pytest.param(in_torch, {}, marks=needs("torch")),
     ],
 )
 def test_what_is_done_right_is_lossless(loop: Any, options: Any) -> None:

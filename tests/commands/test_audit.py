@@ -391,12 +391,9 @@ def test_results_for_machines(tmp_path: Path) -> None:
     forms = {f"--{form}": tmp_path / f"a.{form}" for form in ("json", "junit", "sarif")}
     words = [str(word) for option in forms.items() for word in option]
     assert main(["audit", "audited_kernels:trusting", *PAIR, *words]) == 1
-    result, cases, places = (file.read_text(encoding="utf-8") for file in forms.values())
-    assert json.loads(result)["verdict"] == "not lossless"
-    assert 'failures="1"' in cases
-    (found,) = json.loads(places)["runs"][0]["results"]
-    place = found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-    assert place.endswith("audited_kernels.py")
+    parts = ('"verdict": "not lossless"', 'failures="1"', "audited_kernels.py")
+    for file, part in zip(forms.values(), parts, strict=True):
+        assert part in file.read_text(encoding="utf-8")
     absent = str(tmp_path / "absent" / "a.json")
     assert main(["audit", "audited_kernels:maximal", *PAIR, "--json", absent]) == 2
 
