@@ -1,7 +1,5 @@
 """Toy models that answer as loaded ones do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +23,7 @@ class Toy:
     def __init__(self, model: MarkovModel, processing: Processing = AS_IT_IS) -> None:
         self.model, self.processing, self.num_tokens = model, processing, model.num_tokens
 
-    def processed(self, processing: Processing) -> Toy:
+    def processed(self, processing: Processing) -> "Toy":
         return Toy(self.model, processing)
 
     def logits(self, contexts: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -2,8 +2,6 @@
 with an audit's counterexample.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

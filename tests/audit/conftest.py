@@ -1,7 +1,5 @@
 """What several tests of audits share."""
 
-from __future__ import annotations
-
 import pytest
 
 import otm

@@ -2,8 +2,6 @@
 alarms and time are shared.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -2,8 +2,6 @@
 show, batches whose rows differ, and what is no block.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

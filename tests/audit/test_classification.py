@@ -1,7 +1,5 @@
 """Callables as what they are, what they may answer, and what is said of those that are none."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

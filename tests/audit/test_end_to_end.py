@@ -3,8 +3,6 @@ battery. Passed when right, found when wrong (in the tests of the corpus, with t
 fractions), sampled with the reason where it has no branches.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

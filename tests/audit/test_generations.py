@@ -1,7 +1,5 @@
 """Whole generation loops: each feature done right is lossless, each done wrong shows."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -2,8 +2,6 @@
 own samplers; the corpus has mistakes with their distances in fractions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

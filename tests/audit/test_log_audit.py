@@ -2,8 +2,6 @@
 accepted drafts: an alarm where more is accepted than can be, and no all-clear ever.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -2,8 +2,6 @@
 machines, each read back by what it is for.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pkgutil

@@ -1,7 +1,5 @@
 """Same text or not: rounding is called rounding, planted faults are found, obstacles are named."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

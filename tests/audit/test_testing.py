@@ -1,7 +1,5 @@
 """The battery as an assertion, and its checks as tests of one's own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Texts with log-probabilities: every form as its engine writes it, and what is damaged."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

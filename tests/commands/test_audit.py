@@ -1,7 +1,5 @@
 """`otm audit`: exit statuses and reports."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

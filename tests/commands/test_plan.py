@@ -1,7 +1,5 @@
 """`otm plan`: the answer first, on one screen, with baseline, interval, costs and limits named."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The advice: its arithmetic on hand values, and the whole command on the shipped pair."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

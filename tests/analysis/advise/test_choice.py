@@ -1,7 +1,5 @@
 """A plan for each context: features, the mixed walk, and what choosing costs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -2,8 +2,6 @@
 walks against exact steps.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 same numbers, and what lossy rules and known noise give after one prompt of the shipped pair.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

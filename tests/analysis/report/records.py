@@ -1,7 +1,5 @@
 """Records of `latency` and `advise` that reports read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 needs, without any model.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The answer: what can be drafted, what it costs, which is the fastest, and what is said of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

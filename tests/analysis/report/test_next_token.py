@@ -1,7 +1,5 @@
 """What `compare` prints of trees."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -2,8 +2,6 @@
 shipped pair.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Records drawn from a rule are told to be its own, and those of none are told to be of none."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -2,8 +2,6 @@
 of its decoder or against single problems; the contexts that they are read at.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

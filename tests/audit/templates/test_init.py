@@ -1,7 +1,5 @@
 """The templates: printed, importable, running as they are, and honest about what they need."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util
