@@ -84,7 +84,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generations.py)",
     "otm.audit.step": "held against exact laws of steps (tests/audit/test_end_to_end.py)",
     "otm.audit.tree_kernel": (
-        "held against exact laws of paths (tests/benchmarks/corpus/test_wholes.py)"
+        "held against stated distances (tests/benchmarks/corpus/test_wholes.py)"
     ),
     "otm.audit.server_log": (
         "its error rates are tested by simulation (tests/audit/test_log_audit.py)"

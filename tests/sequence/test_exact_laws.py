@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 import otm
 from otm.sequence import (
@@ -50,9 +51,9 @@ from tests.contracts.alarms import alarms
 from tests.sequence.toys import (
     DISTINCT,
     IID,
-    SIZES,
     asked,
-    decoders,
+    bias,
+    decodings,
     distance,
     num_trees,
     outcomes_of,
@@ -67,14 +68,16 @@ TREE = TreeShape([0, 0, 1, 1, 2])
 SOURCES = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.35, 0.45])
 
 
-@pytest.mark.parametrize("index", range(0, 3 * len(SIZES), 7))
-def test_every_decoder_by_every_account(index: int) -> None:
-    """The deferred law is the enumerated one, vertex by vertex; the best step is not exceeded."""
-    rng, size = np.random.default_rng([8, index]), SIZES[index % len(SIZES)]
-    models = asked(random_models(size.num_tokens, size.length, rng))
-    for decoder in decoders(size, index, rng):
-        if num_trees(decoder, size.num_tokens) > 81:
-            continue
+@settings(max_examples=100, suppress_health_check=[HealthCheck.data_too_large])
+@given(decodings())
+def test_every_decoder_by_every_account(one: tuple[Decoder, dict[str, Any]]) -> None:
+    """The text has the target's law; the deferred law is the enumerated one, vertex by vertex; the
+    best step is not exceeded.
+    """
+    decoder, models = one
+    if num_trees(decoder, models["draft"].num_tokens) <= 81:
+        off = bias(decoder, models["draft"], models["target"], step=step_law)
+        assert off <= QUADRATURE
         law = step_law(decoder, **models)
         rounding = QUADRATURE if isinstance(decoder, Ersd) else TOLERANCE
         assert law.mass.sum() == pytest.approx(1.0, abs=rounding)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 import otm
 from otm.sequence import (
@@ -40,6 +41,7 @@ from otm.sequence import (
     outcomes,
 )
 from otm.trees import TreeShape
+from tests import strategies
 
 IID, DISTINCT = otm.IID(1), otm.WithoutReplacement(1)
 
@@ -224,6 +226,20 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
         BlockKSeq(size.width, length),
     ]
     return with_further(listed, length=length, width=size.width, tree=tree)
+
+
+@st.composite
+def decodings(draw: st.DrawFn) -> tuple[Decoder, dict[str, Any]]:
+    """A decoder with its tree, law and verifier, and arguments of a step on models with every
+    oddity of tests/strategies.py after each context.
+    """
+    size = draw(st.sampled_from(SIZES))
+    one = strategies.pairs(min_tokens=size.num_tokens, max_tokens=size.num_tokens)
+    rows = {context: draw(one) for context in contexts(size.num_tokens, size.length)}
+    models = tuple(TableModel({c: pair[side] for c, pair in rows.items()}) for side in (0, 1))
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    listed = decoders(size, draw(st.integers(0, 71)), rng)
+    return draw(st.sampled_from(listed)), asked(models)
 
 
 def num_trees(decoder: Decoder, num_tokens: int) -> int:
