@@ -236,10 +236,10 @@ def decodings(draw: st.DrawFn) -> tuple[Decoder, dict[str, Any]]:
     size = draw(st.sampled_from(SIZES))
     one = strategies.pairs(min_tokens=size.num_tokens, max_tokens=size.num_tokens)
     rows = {context: draw(one) for context in contexts(size.num_tokens, size.length)}
-    models = tuple(TableModel({c: pair[side] for c, pair in rows.items()}) for side in (0, 1))
+    draft, target = (TableModel({c: pair[i] for c, pair in rows.items()}) for i in (0, 1))
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     listed = decoders(size, draw(st.integers(0, 71)), rng)
-    return draw(st.sampled_from(listed)), asked(models)
+    return draw(st.sampled_from(listed)), asked((draft, target))
 
 
 def num_trees(decoder: Decoder, num_tokens: int) -> int:
