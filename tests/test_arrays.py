@@ -2,8 +2,6 @@
 round badly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -11,7 +9,6 @@ from hypothesis import given, strategies as st
 from otm import _arrays
 from otm._arrays import inverse_cdf
 from tests import strategies
-from tests.conftest import Backend
 
 LARGEST = 1.0 - 2.0**-53
 
@@ -20,7 +17,7 @@ LARGEST = 1.0 - 2.0**-53
     st.integers(1, 7).flatmap(strategies.distributions),
     st.lists(st.floats(0, LARGEST), max_size=30),
 )
-def test_inverse_cdf_is_the_quantile_function(mass: np.ndarray, uniforms: list[float]) -> None:
+def test_inverse_cdf_is_the_quantile_function(mass, uniforms):
     """And never a token without mass."""
     cumulative = np.cumsum(mass) / mass.sum()
     uniforms += [0.0, 5e-324, 1e-300, 0.25, 0.5, 0.75, LARGEST]
@@ -32,7 +29,7 @@ def test_inverse_cdf_is_the_quantile_function(mass: np.ndarray, uniforms: list[f
         assert token == 0 or cumulative[token - 1] <= u + 1e-15
 
 
-def test_inverse_cdf_where_the_masses_do_not_reach_one() -> None:
+def test_inverse_cdf_where_the_masses_do_not_reach_one():
     mass = np.full(10, 0.1) * (1 - 1e-13)  # a residual is normalised to rounding only
     assert inverse_cdf(mass, np.array(LARGEST)) == 9
     # unnormalised weights are meant to work
@@ -44,7 +41,7 @@ def test_inverse_cdf_where_the_masses_do_not_reach_one() -> None:
 
 
 @pytest.mark.parametrize("exponent", [1, 12, 31, 64])
-def test_integer_power(backend: Backend, exponent: int) -> None:
+def test_integer_power(backend, exponent):
     base = backend.array([0.0, 0.3, 0.9999, 1.0])
     before = backend.numpy(base).copy()
     power = backend.numpy(_arrays.integer_power(base, exponent))
@@ -58,9 +55,7 @@ def test_integer_power(backend: Backend, exponent: int) -> None:
 
 
 @pytest.mark.parametrize("num_tokens", [1, 511, 512, 128_256])
-def test_running_sums_err_by_a_block_and_the_number_of_blocks(
-    backend: Backend, num_tokens: int
-) -> None:
+def test_running_sums_err_by_a_block_and_the_number_of_blocks(backend, num_tokens):
     """Masses from {1, 2, 3} round in one direction for long stretches: summed in turn they are off
     by V/100 units.
     """
@@ -78,7 +73,7 @@ def test_running_sums_err_by_a_block_and_the_number_of_blocks(
     assert (np.diff(sums) >= 0).all()
 
 
-def test_gather_is_batched(backend: Backend) -> None:
+def test_gather_is_batched(backend):
     array = backend.array(np.arange(12.0).reshape(2, 2, 3))
     xp = _arrays.namespace(array)
     order = xp.argsort(-array, axis=-1)
@@ -87,14 +82,14 @@ def test_gather_is_batched(backend: Backend) -> None:
     )
 
 
-def test_by_rows_joins_chunks_of_any_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_rows_joins_chunks_of_any_shape(monkeypatch):
     array = np.arange(30.0).reshape(2, 3, 5)
     monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 10)
     result = _arrays.by_rows(lambda x: np.stack([x.sum(axis=-1), x.max(axis=-1)]), array)
     np.testing.assert_array_equal(result, np.stack([array.sum(axis=-1), array.max(axis=-1)]))
 
 
-def test_sums_do_not_depend_on_the_order_in_memory() -> None:
+def test_sums_do_not_depend_on_the_order_in_memory():
     """Rows that lie column by column would be added up one term after the other: V units of
     roundoff instead of 64.
     """

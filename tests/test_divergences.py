@@ -1,7 +1,5 @@
 """Distances against SciPy, rational arithmetic and each other."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import mpmath
@@ -19,8 +17,8 @@ from tests.tolerance import UNIT_ROUNDOFF, rounding
 @settings(max_examples=200)
 @given(strategies.pairs(max_tokens=8))
 def test_total_variation_is_the_largest_difference_over_events(
-    pair: tuple[np.ndarray, np.ndarray],
-) -> None:
+    pair,
+):
     p, q = (exact.exact(x) for x in pair)
     wanted = max(sum((p[x] - q[x] for x in T), exact.Fraction(0)) for T in exact.subsets(len(p)))
     assert abs(
@@ -30,7 +28,7 @@ def test_total_variation_is_the_largest_difference_over_events(
 
 @settings(max_examples=200)
 @given(strategies.pairs(max_tokens=8))
-def test_kl_is_scipys_relative_entropy(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_kl_is_scipys_relative_entropy(pair):
     """Each term q log(q/p) carries log's half ulp on logs up to 700, and SciPy's plain sum cancels
     to |Σp − Σq|; infinite exactly where the target leaves the draft.
     """
@@ -41,7 +39,7 @@ def test_kl_is_scipys_relative_entropy(pair: tuple[np.ndarray, np.ndarray]) -> N
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-7, 1e-9, 1e-12])
-def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
+def test_kl_keeps_its_digits_when_the_two_are_close(size):
     p = np.array([0.5, 0.25, 0.25])
     q = p + size * np.array([0.5, -0.25, -0.25])
     assert otm.divergences.kl_divergence(draft=p, target=p) == 0.0
@@ -67,7 +65,7 @@ def test_kl_keeps_its_digits_when_the_two_are_close(size: float) -> None:
     "ratio",
     [1e-3, 0.7499, 0.7501, 0.95, 1 - 1e-9, 1.0, 1 + 1e-6, 1.2499, 1.2501, 3.0, 1e5],
 )
-def test_divergence_terms_against_high_precision(q: float, ratio: float) -> None:
+def test_divergence_terms_against_high_precision(q, ratio):
     """The quotient and its logarithm are off by 3u at |d| = 1/4, where a term is d − log(1 + d) ≥
     .027: 110u.
     """
@@ -81,7 +79,7 @@ def test_divergence_terms_against_high_precision(q: float, ratio: float) -> None
     )
 
 
-def test_divergence_terms_at_their_ends() -> None:
+def test_divergence_terms_at_their_ends():
     np.testing.assert_array_equal(
         divergence_term(np.array([0.0, 0.5, 0.0]), np.array([0.25, 0.0, 0.0])), [0.25, np.inf, 0.0]
     )
@@ -95,7 +93,7 @@ def test_divergence_terms_at_their_ends() -> None:
 
 @settings(max_examples=200)
 @given(strategies.pairs(max_tokens=8))
-def test_harmonic_mean_distance(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_harmonic_mean_distance(pair):
     p, q = (exact.exact(x) for x in pair)
     wanted = 1 - sum(
         (2 * a * b / (a + b) for a, b in zip(p, q, strict=True) if a + b), exact.Fraction(0)
@@ -117,7 +115,7 @@ DISTANCES = (
 
 
 @pytest.mark.parametrize("distance", DISTANCES[:2])
-def test_disjoint_laws_are_no_further_apart_than_one(distance) -> None:
+def test_disjoint_laws_are_no_further_apart_than_one(distance):
     """Rounding must not leak out: 0.8 + 0.2 + 2·0.5, halved, may be 1 + 2u."""
     p = [[0.5, 0.5, 0, 0, 0], [0.6, 0.3, 0.1, 0, 0]]
     q = [[0, 0, 0, 0.8, 0.2], [0, 0, 0, 0.7, 0.3]]
@@ -127,7 +125,7 @@ def test_disjoint_laws_are_no_further_apart_than_one(distance) -> None:
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_batches_are_row_by_row(distance) -> None:
+def test_batches_are_row_by_row(distance):
     p, q = np.random.default_rng(0).dirichlet(np.ones(5), size=(2, 2, 3))
     values = distance(draft=p, target=q[0, 0])
     wanted = [[distance(draft=row, target=q[0, 0]) for row in rows] for rows in p]
@@ -136,9 +134,7 @@ def test_batches_are_row_by_row(distance) -> None:
 
 
 @given(strategies.pairs(max_tokens=6), st.floats(0, 9))
-def test_the_hockey_stick_is_what_the_overlap_curve_leaves(
-    pair: tuple[np.ndarray, np.ndarray], level: float
-) -> None:
+def test_the_hockey_stick_is_what_the_overlap_curve_leaves(pair, level):
     p, q = pair
     found = otm.divergences.hockey_stick(draft=p, target=q, level=level)
     assert found == pytest.approx(float(np.maximum(q - level * p, 0.0).sum()), rel=1e-14, abs=0.0)

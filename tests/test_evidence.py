@@ -2,11 +2,8 @@
 pooling.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +29,7 @@ SUITE_FALSE_ALARM = 1e-9
 
 
 @pytest.mark.parametrize("level", [0.2, 1e-2, 1e-3])
-def test_the_level_is_what_it_says(level: float) -> None:
+def test_the_level_is_what_it_says(level):
     """Each test fires on samples of the target itself at most as often as stated, the evidence on
     any of eight looks, by a bound that a correct test breaks with probability 1e-9; Ville's bound
     is nearly attained by a martingale with small steps, so that the simulation sees false alarms.
@@ -46,7 +43,7 @@ def test_the_level_is_what_it_says(level: float) -> None:
     assert fired > 0 or level < 0.2
 
 
-def test_the_evidence_has_mean_one_exactly() -> None:
+def test_the_evidence_has_mean_one_exactly():
     """E[E] = 1 summed over every count vector of 12 samples; and at most 1 for the excess, at the
     optimum itself.
     """
@@ -63,7 +60,7 @@ def test_the_evidence_has_mean_one_exactly() -> None:
         assert (mean > 1.2) == (truth == 0.7)
 
 
-def test_the_plan_has_the_power_that_it_promises() -> None:
+def test_the_plan_has_the_power_that_it_promises():
     """Laws at exactly the promised total variation, near and far from the target, are missed less
     often than 1e-2.
     """
@@ -80,7 +77,7 @@ def test_the_plan_has_the_power_that_it_promises() -> None:
         assert missed <= binom.isf(SUITE_FALSE_ALARM, 1_000, 1e-2)
 
 
-def test_intervals_cover() -> None:
+def test_intervals_cover():
     """Also where many cells make samples of the target itself look far from it."""
     rng = np.random.default_rng(4)
     mass, law = np.full(60, 1 / 60), np.repeat([1.04 / 60, 0.96 / 60], 30)
@@ -92,7 +89,7 @@ def test_intervals_cover() -> None:
 
 
 @pytest.mark.parametrize(("hits", "optimum"), [(0, 1.0), (60, 0.5)])
-def test_the_bound_of_the_evidence_by_a_grid(hits: int, optimum: float) -> None:
+def test_the_bound_of_the_evidence_by_a_grid(hits, optimum):
     """The likeliest law within t of q, found among all laws with masses of n/200; the evidence is
     that of two priors, and with drafts half of it that of the excess.
     """
@@ -106,7 +103,7 @@ def test_the_bound_of_the_evidence_by_a_grid(hits: int, optimum: float) -> None:
     flat -= multinomial(100, mass).logpmf(counts) - counts @ np.log(mass)
     known = np.logaddexp(flat, log_evidence(counts, mass) + counts @ np.log(mass)) - math.log(2)
 
-    def evidence(level: float) -> float:
+    def evidence(level):
         within = known - likelihood[away <= level + 1e-9].max()
         beyond = log_excess_evidence(hits, 100, min(1.0, optimum + level))
         return float(np.logaddexp(within, beyond)) - math.log(2)
@@ -116,7 +113,7 @@ def test_the_bound_of_the_evidence_by_a_grid(hits: int, optimum: float) -> None:
     assert 0.02 < found < 0.25
 
 
-def test_cells_hold_everything_once() -> None:
+def test_cells_hold_everything_once():
     rng = np.random.default_rng(8)
     draft, target = rng.dirichlet(np.full(1_000, 0.1)), rng.dirichlet(np.full(1_000, 0.1))
     target[:300] = 0.0
@@ -148,17 +145,17 @@ SEEDED = {"target": [0.5, 0.5], "served": [0.5, 0.5]}
         (SEEDED | {"tolerance": -0.1}, r"tolerance must lie in \[0, 700\]"),
     ],
 )
-def test_plans_that_cannot_be_made(arguments: Any, said: str) -> None:
+def test_plans_that_cannot_be_made(arguments, said):
     with pytest.raises(otm.errors.OtmError, match=said):
         (tokens_to_mismatch if "served" in arguments else samples_needed)(**arguments)
 
 
-def test_the_spread_sees_what_is_left_beside_a_mass_of_one() -> None:
+def test_the_spread_sees_what_is_left_beside_a_mass_of_one():
     """1 − 1 is 0, but √1e-17 = 3.2e-9 is not, twice."""
     assert spread(np.array([1e-17, 1.0])) == pytest.approx(math.sqrt(1e-17), rel=1e-12)
 
 
-def test_a_limit_of_noise_by_hand_and_on_a_grid() -> None:
+def test_a_limit_of_noise_by_hand_and_on_a_grid():
     """Of four values the second largest, 4, and 2/(5 · .05) − 1 = 7 times the excess, 3, of the
     largest over it; on a grid of step 1 more, and half a step more of excess.
     """
@@ -170,7 +167,7 @@ def test_a_limit_of_noise_by_hand_and_on_a_grid() -> None:
 
 
 @pytest.mark.parametrize("noise", ["exponential", "normal", "uniform"])
-def test_a_limit_of_noise_is_exceeded_as_rarely_as_it_says(noise: str) -> None:
+def test_a_limit_of_noise_is_exceeded_as_rarely_as_it_says(noise):
     """Exponential noise exceeds it with the stated probability, what is lighter less often; five
     standard errors of 6,000 trials.
     """
@@ -183,7 +180,7 @@ def test_a_limit_of_noise_is_exceeded_as_rarely_as_it_says(noise: str) -> None:
     assert noise != "exponential" or np.mean(beyond) > level - 5 * error
 
 
-def mismatches(q: Any, served: Any, noise: Any, tolerance: float) -> Any:
+def mismatches(q, served, noise, tolerance):
     """Whether the sampler's token is behind the auditor's by more than a tolerance, by noise."""
     own, drawn = np.log(q) + noise, np.log(served) + noise
     winner = drawn.argmax(axis=1)[:, None]
@@ -191,7 +188,7 @@ def mismatches(q: Any, served: Any, noise: Any, tolerance: float) -> Any:
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.4])
-def test_mismatches_on_shared_noise_come_as_often_as_stated(tolerance: float) -> None:
+def test_mismatches_on_shared_noise_come_as_often_as_stated(tolerance):
     rng, runs = np.random.default_rng(9), 200_000
     q, served = rng.dirichlet(np.ones(6)), rng.dirichlet(np.ones(6))
     # Rounding n up hides 1/n of the probability, here a thousandth or less.
@@ -202,7 +199,7 @@ def test_mismatches_on_shared_noise_come_as_often_as_stated(tolerance: float) ->
     assert binom.sf(found - 1, runs, off * (1 + 2 / n)) > SUITE_FALSE_ALARM
 
 
-def test_tokens_to_a_mismatch_by_hand() -> None:
+def test_tokens_to_a_mismatch_by_hand():
     """A token without mass settles it, and a draft raised by a margin mismatches as often as the
     law is off.
     """

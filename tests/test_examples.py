@@ -2,10 +2,7 @@
 the definitions.
 """
 
-from __future__ import annotations
-
 import fractions
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from tests.tolerance import rounding
 
 
 class TestMakers:
-    def test_hand_values(self) -> None:
+    def test_hand_values(self):
         makers = otm.examples
         assert makers.uniform(1, vocabulary=3).tolist() == [1, 0, 0]
         assert makers.uniform(4).tolist() == makers.zipf(4, exponent=0).tolist() == [0.25] * 4
@@ -27,7 +24,7 @@ class TestMakers:
         assert makers.describe(np.array([0.5, 0.25, 0.25, 0.0])) == facts
         assert makers.describe([1.0])["entropy_bits"] == 0.0
 
-    def test_dirichlet_has_the_moments_of_its_law(self) -> None:
+    def test_dirichlet_has_the_moments_of_its_law(self):
         # E p = 1/V and Var p = (1/V)(1 − 1/V)/(aV + 1). Means of n = 20,000 entries in [0, 1]:
         # Hoeffding, failure 1e-9, is .023; Bernstein with the stated variance .114 gives |mean −
         # 1/4| ≤ .0175. Squares of deviations lie in [0, 9/16]: likewise .013.
@@ -55,7 +52,7 @@ class TestMakers:
             (lambda: otm.examples.describe(np.full((2, 2), 0.5)), r"one distribution \(V,\)"),
         ],
     )
-    def test_bad_parameters(self, call: Any, said: str) -> None:
+    def test_bad_parameters(self, call, said):
         with pytest.raises(otm.errors.InvalidParameter, match=said):
             call()
 
@@ -64,7 +61,7 @@ F = fractions.Fraction
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 5))
-def test_uniform_optimum_is_the_cut(block: int, ratio: int, k: int) -> None:
+def test_uniform_optimum_is_the_cut(block, ratio, k):
     d = block * ratio
     problem = otm.Problem(
         draft=otm.examples.uniform(d),
@@ -77,7 +74,7 @@ def test_uniform_optimum_is_the_cut(block: int, ratio: int, k: int) -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 12))
-def test_two_token_optimum_is_the_brute_force(p: float, q: float, k: int) -> None:
+def test_two_token_optimum_is_the_brute_force(p, q, k):
     draft, target = [F(p), 1 - F(p)], [F(q), 1 - F(q)]
     value = exact.optimum_iid(draft, target, k)
     assert otm.examples.two_token_optimum(draft=p, target=q, k=k) == pytest.approx(
@@ -85,7 +82,7 @@ def test_two_token_optimum_is_the_brute_force(p: float, q: float, k: int) -> Non
     )
 
 
-def test_uniform_optimum_keeps_its_digits_where_one_draft_hardly_helps() -> None:
+def test_uniform_optimum_keeps_its_digits_where_one_draft_hardly_helps():
     # r = 10¹², k = 3: 3·10⁻¹² − 3·10⁻²⁴ + …, which 1 − (1 − 1/r)^k in floats gives to four digits
     assert otm.examples.uniform_optimum(ratio=1e12, k=3) == pytest.approx(
         float(1 - (1 - F(1, 10**12)) ** 3), rel=1e-15

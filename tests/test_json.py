@@ -1,7 +1,5 @@
 """JSON that readers would differ on is refused."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -21,12 +19,12 @@ from otm._json import plain_json
         "[" * 10**5,
     ],
 )
-def test_json_that_readers_would_differ_on_is_refused(text: str | bytes) -> None:
+def test_json_that_readers_would_differ_on_is_refused(text):
     with pytest.raises((ValueError, RecursionError)):
         plain_json(text)
 
 
-def test_numbers_that_json_does_not_have_mean_what_the_reader_says() -> None:
+def test_numbers_that_json_does_not_have_mean_what_the_reader_says():
     missing = plain_json(
         "[NaN, 1e400, -1e400, 1.5]", constant=lambda name: {"NaN": 0.0}.get(name, math.nan)
     )

@@ -1,10 +1,6 @@
 """From logits to probabilities."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +19,7 @@ STEPS = {
 
 
 @pytest.fixture(params=["numpy-float64", "numpy-float32", "torch-float64", "torch-float32"])
-def array(request: pytest.FixtureRequest) -> Any:
+def array(request):
     library, dtype = request.param.split("-")
     if library == "numpy":
         return lambda values: np.asarray(values, dtype=dtype)
@@ -31,16 +27,14 @@ def array(request: pytest.FixtureRequest) -> Any:
     return lambda values: torch.tensor(values, dtype=getattr(torch, dtype))
 
 
-def close(values: Any, wanted: Any) -> None:
+def close(values, wanted):
     got = np.asarray(values)
     # softmax: exp is good to an ulp, its argument to |z|·u: 1e-5 for float32 with |z| ≤ 50, 1e-13
     # for float64
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 if got.dtype == np.float32 else 1e-13)
 
 
-def step_by_step(
-    logits: Sequence[float], steps: Sequence[str], options: dict[str, float]
-) -> list[float]:
+def step_by_step(logits, steps, options):
     """Weights of the tokens left, in Python, after each step on what the steps before have left."""
     left = {token: math.exp(z) for token, z in enumerate(logits) if z > -INF}
     for step in (step for step in steps if step in options):
@@ -61,7 +55,7 @@ def step_by_step(
     return [left.get(token, 0.0) / sum(left.values()) for token in range(len(logits))]
 
 
-def test_steps_are_taken_in_their_order_each_on_what_is_left(array: Any) -> None:
+def test_steps_are_taken_in_their_order_each_on_what_is_left(array):
     rng = np.random.default_rng(0)
     for _ in range(150):
         logits = np.log(rng.integers(1, 6, size=(2, 6)))  # with ties
@@ -79,7 +73,7 @@ def test_steps_are_taken_in_their_order_each_on_what_is_left(array: Any) -> None
             close(found, [step_by_step(row, steps, options) for row in logits.tolist()])
 
 
-def test_orders_have_names() -> None:
+def test_orders_have_names():
     for name, steps in STEPS.items():
         assert otm.Processing(order=list(steps)) == otm.Processing(order=name)
         assert otm.Processing(order=name).steps == steps
@@ -105,11 +99,11 @@ def test_orders_have_names() -> None:
         ([-7.0], {"temperature": 0.3, "top_k": 1, "top_p": 0.1}, [1]),
     ],
 )
-def test_ends_of_the_ranges(array: Any, logits: Any, options: dict[str, Any], mass: Any) -> None:
+def test_ends_of_the_ranges(array, logits, options, mass):
     close(otm.from_logits(array(logits), **options), mass)
 
 
-def test_kind_and_dtype_are_kept_and_the_gate_accepts_them(array: Any) -> None:
+def test_kind_and_dtype_are_kept_and_the_gate_accepts_them(array):
     logits = array(np.random.default_rng(1).standard_normal((2, 3, 1000)) * 5)
     mass = otm.from_logits(logits, top_p=0.9)
     assert (type(mass), mass.dtype, mass.shape) == (type(logits), logits.dtype, logits.shape)
@@ -124,9 +118,7 @@ def test_kind_and_dtype_are_kept_and_the_gate_accepts_them(array: Any) -> None:
     st.floats(0.05, 0.99),
     st.floats(0.0, 0.9),
 )
-def test_the_default_order_is_that_of_transformers(
-    logits: list[float], temperature: float, top_k: int, top_p: float, min_p: float
-) -> None:
+def test_the_default_order_is_that_of_transformers(logits, temperature, top_k, top_p, min_p):
     torch = pytest.importorskip("torch")
     peer = pytest.importorskip("transformers.generation.logits_process")
     scores = torch.tensor([logits], dtype=torch.float64)
@@ -156,14 +148,14 @@ def test_the_default_order_is_that_of_transformers(
         ([[0.0], [0.0, 1.0]], "logits must be"),
     ],
 )
-def test_values_that_are_no_logits(bad: Any, said: str) -> None:
+def test_values_that_are_no_logits(bad, said):
     with pytest.raises(otm.errors.InvalidDistribution, match=said):
         otm.from_logits(bad)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int64", "bool", "complex64"])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_other_dtypes(library: str, dtype: str) -> None:
+def test_other_dtypes(library, dtype):
     torch = pytest.importorskip("torch")
     logits = torch.tensor([0, 1], dtype=getattr(torch, dtype))
     if library == "numpy" and dtype != "bfloat16":
@@ -186,6 +178,6 @@ def test_other_dtypes(library: str, dtype: str) -> None:
         ({"order": "vLLM"}, "order must be one of"),
     ],
 )
-def test_options(options: dict[str, Any], said: str) -> None:
+def test_options(options, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         otm.from_logits([0.0, 1.0], **options)

@@ -2,10 +2,7 @@
 whole.
 """
 
-from __future__ import annotations
-
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ from otm import losses
 PROGRAM = 1e-7
 
 
-def program(p: np.ndarray, q: np.ndarray) -> float:
+def program(p, q):
     """The best acceptance over drafts g with p's ranking, all of g and of what is accepted as
     variables.
     """
@@ -39,7 +36,7 @@ def program(p: np.ndarray, q: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_best_of_a_ranking_is_a_linear_program(seed: int) -> None:
+def test_the_best_of_a_ranking_is_a_linear_program(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 9))
     q, p = rng.dirichlet(np.full(n, rng.choice([0.2, 1.0, 5.0]))), rng.dirichlet(np.ones(n))
@@ -51,7 +48,7 @@ def test_the_best_of_a_ranking_is_a_linear_program(seed: int) -> None:
     )
 
 
-def test_a_draft_that_ranks_as_the_target_can_be_perfect() -> None:
+def test_a_draft_that_ranks_as_the_target_can_be_perfect():
     q = np.random.default_rng(0).dirichlet(np.ones(2_000))
     p = q**3 / (q**3).sum()
     assert losses.best_ranked_acceptance(draft=p, target=q) == pytest.approx(1.0, abs=1e-12)
@@ -60,7 +57,7 @@ def test_a_draft_that_ranks_as_the_target_can_be_perfect() -> None:
 
 @settings(max_examples=20)
 @given(st.integers(0, 10_000), st.integers(1, 4), st.booleans())
-def test_the_parts_make_one_and_none_is_negative(seed: int, k: int, blind: bool) -> None:
+def test_the_parts_make_one_and_none_is_negative(seed, k, blind):
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(2, 3, 12)) * 2
     if blind:
@@ -107,7 +104,7 @@ COLD = round(float(np.minimum(otm.from_logits(np.log(Q), temperature=0.5), Q).su
         ([0.3, 0.4, 0.2, 0.1], {}, {"acceptance": 0.9, "ranking": 0.05, "shape": 0.05}),
     ],
 )
-def test_each_part_has_its_cause(draft: Any, sides: Any, wanted: dict[str, float]) -> None:
+def test_each_part_has_its_cause(draft, sides, wanted):
     with np.errstate(divide="ignore"):
         parts = losses.acceptance_losses(np.log(draft), np.log(Q), **sides).mean()
     found = {name: round(value, 9) for name, value in parts.items() if value > 1e-9}
@@ -115,12 +112,12 @@ def test_each_part_has_its_cause(draft: Any, sides: Any, wanted: dict[str, float
 
 
 @pytest.mark.parametrize("k", [1, 4])
-def test_the_best_temperature_is_better_than_its_neighbours(k: int) -> None:
+def test_the_best_temperature_is_better_than_its_neighbours(k):
     rng = np.random.default_rng(k)
     logits, target = rng.normal(size=(5, 40)) * 2, otm.from_logits(rng.normal(size=(5, 40)))
     best, value = losses.best_temperature(logits, target, k=k, draft=otm.Processing(top_k=20))
 
-    def at(temperature: float) -> float:
+    def at(temperature):
         p = otm.from_logits(logits, temperature=temperature, top_k=20)
         return float(
             np.mean(otm.optimal_acceptance(otm.Problem(draft=p, target=target, law=otm.IID(k))))
@@ -130,14 +127,14 @@ def test_the_best_temperature_is_better_than_its_neighbours(k: int) -> None:
     assert all(value >= at(other) - 1e-9 for other in np.geomspace(0.05, 20, 80))
 
 
-def test_the_temperature_of_the_target_is_found() -> None:
+def test_the_temperature_of_the_target_is_found():
     logits = np.random.default_rng(3).normal(size=(4, 30)) * 3
     best, value = losses.best_temperature(logits, otm.from_logits(logits, temperature=1.7))
     assert value == pytest.approx(1.0, abs=1e-5)
     assert best == pytest.approx(1.7, abs=1e-3)
 
 
-def test_top_mass_is_the_acceptance_of_top_k_drafts() -> None:
+def test_top_mass_is_the_acceptance_of_top_k_drafts():
     q = np.random.default_rng(0).dirichlet(np.ones(9), size=5)
     for k in (1, 3, 9, 12):
         np.testing.assert_allclose(
@@ -146,7 +143,7 @@ def test_top_mass_is_the_acceptance_of_top_k_drafts() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_rounding_is_torchs_and_the_output_law_is_within_what_the_draft_moved(dtype: Any) -> None:
+def test_rounding_is_torchs_and_the_output_law_is_within_what_the_draft_moved(dtype):
     rng = np.random.default_rng(1)
     p, q = rng.dirichlet(np.full(500, 0.1), size=20), rng.dirichlet(np.full(500, 0.1), size=20)
     found = losses.draft_rounding(draft=p, target=q, dtype=dtype)
@@ -175,12 +172,12 @@ def test_rounding_is_torchs_and_the_output_law_is_within_what_the_draft_moved(dt
         ),
     ],
 )
-def test_what_is_refused(call: Any, said: str) -> None:
+def test_what_is_refused(call, said):
     with pytest.raises(otm.errors.OtmError, match=said):
         call()
 
 
-def test_a_draft_that_rounds_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_that_rounds_to_nothing(monkeypatch):
     """It takes 2^25 tokens of equal mass in float16, so the rounding is replaced."""
     monkeypatch.setattr(losses, "_rounded", lambda masses, dtype: np.zeros_like(masses))
     with pytest.raises(otm.errors.InvalidParameter, match="Take bfloat16"):
@@ -191,9 +188,7 @@ def test_a_draft_that_rounds_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     "logits", [[1e308, 0.0, -1e308], [-1.7e308, 1.7e308, 3.0], [1e308, 1e308, -np.inf]]
 )
 @pytest.mark.parametrize("k", [1, 2])
-def test_logits_near_the_largest_number_are_those_that_they_stand_for(
-    logits: list[float], k: int
-) -> None:
+def test_logits_near_the_largest_number_are_those_that_they_stand_for(logits, k):
     """No temperature that is tried gives the tokens far below mass, so 1e5 apart is as good;
     nothing overflows on the way.
     """
@@ -206,7 +201,7 @@ def test_logits_near_the_largest_number_are_those_that_they_stand_for(
     )
 
 
-def test_float32_is_taken_as_a_problem_takes_it() -> None:
+def test_float32_is_taken_as_a_problem_takes_it():
     draft, target = np.float32([0.1, 0.2, 0.7]), np.float32([0.3, 0.3, 0.4])
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
     rounding = losses.draft_rounding(draft=draft, target=target)

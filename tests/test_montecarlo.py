@@ -1,9 +1,5 @@
 """Estimates: the truth lies inside under both definitions, and chunking changes nothing."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,7 +12,7 @@ WIDE = KSeq(gamma=6.0)  # leaves a residual that often hits a draft
 
 @pytest.mark.parametrize("by", ["membership", "rule"])
 @pytest.mark.parametrize("verifier", [KSeq(), WIDE, RecursiveRejection()], ids=repr)
-def test_the_exact_value_lies_inside(verifier: otm.Verifier, by: Any) -> None:
+def test_the_exact_value_lies_inside(verifier, by):
     """A Clopper–Pearson interval at confidence 1 − 1e-9 misses with probability at most 1e-9; the
     two acceptances of the wide scheme are further apart than their intervals are wide.
     """
@@ -29,11 +25,11 @@ def test_the_exact_value_lies_inside(verifier: otm.Verifier, by: Any) -> None:
     assert found == otm.estimate(verifier, PROBLEM, rng=np.random.default_rng(1), **how)
 
 
-def test_chunks_use_every_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_use_every_sample_once(monkeypatch):
     sizes = []
     original = verbs.run
 
-    def spy(rule: Any, *, size: int, rng: np.random.Generator) -> otm.results.Samples:
+    def spy(rule, *, size, rng):
         sizes.append(size)
         return original(rule, size=size, rng=rng)
 

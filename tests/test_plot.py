@@ -2,16 +2,11 @@
 small ones too.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -25,7 +20,7 @@ SINGLE = PROBLEM.with_law(otm.IID(1))
 SMALL = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=otm.IID(2))
 SCHEMES = [otm.Optimal(), otm.KSeq(), otm.RecursiveRejection(), otm.NaiveTree(), otm.ListRace()]
 
-PICTURES: dict[str, Callable[[Axes], Axes]] = {
+PICTURES = {
     "curves": lambda ax: plot.curves(PROBLEM, verifiers=SCHEMES, k=[1, 2, 4], ax=ax),
     "pair": lambda ax: plot.pair(draft=ZIPF, target=ZIPF[::-1].copy(), ax=ax),
     "coupling": lambda ax: plot.coupling(otm.optimum(SMALL), ax=ax),
@@ -39,15 +34,13 @@ PICTURES: dict[str, Callable[[Axes], Axes]] = {
 
 
 @pytest.fixture
-def ax() -> Axes:
-    return Figure().subplots()  # type: ignore[no-any-return]
+def ax():
+    return Figure().subplots()
 
 
 @pytest.mark.parametrize("name", PICTURES)
 @pytest.mark.parametrize("size", [(5.6, 3.6), (3.2, 2.3)], ids=["full", "small"])
-def test_every_picture_fits_and_no_label_covers_another(
-    name: str, size: tuple[float, float]
-) -> None:
+def test_every_picture_fits_and_no_label_covers_another(name, size):
     canvas = Figure(figsize=size, layout="constrained")
     given = canvas.subplots()
     assert PICTURES[name](given) is given
@@ -67,7 +60,7 @@ def test_every_picture_fits_and_no_label_covers_another(
             )
 
 
-def test_curves_are_the_acceptances(ax: Axes) -> None:
+def test_curves_are_the_acceptances(ax):
     plot.curves(PROBLEM, verifiers=SCHEMES[1:3], k=[1, 2, 4], ax=ax)
     shown = {
         text.get_text(): line
@@ -82,7 +75,7 @@ def test_curves_are_the_acceptances(ax: Axes) -> None:
     )
 
 
-def test_curves_of_a_comparison_and_at_most_six(ax: Axes) -> None:
+def test_curves_of_a_comparison_and_at_most_six(ax):
     found = otm.compare(draft=ZIPF, target=ZIPF[::-1].copy(), laws=[otm.IID], k=[1, 2], samples=0)
     plot.curves(found, ax=ax)
     assert len(ax.texts) == drawing.MOST_LINES
@@ -91,7 +84,7 @@ def test_curves_of_a_comparison_and_at_most_six(ax: Axes) -> None:
         plot.curves(PROBLEM, verifiers=[*SCHEMES, otm.Naive()], ax=ax)
 
 
-def test_a_scheme_without_an_exact_value_is_drawn_with_its_interval(ax: Axes) -> None:
+def test_a_scheme_without_an_exact_value_is_drawn_with_its_interval(ax):
     mine = otm.from_callable(
         lambda p, q, drafts, u: int(drafts[int(len(drafts) * float(u[0]))]), name="mine"
     )
@@ -101,7 +94,7 @@ def test_a_scheme_without_an_exact_value_is_drawn_with_its_interval(ax: Axes) ->
     assert bars[0].get_xdata().tolist() == [4.0]  # exact at k = 1
 
 
-def test_pair_shows_what_both_have(ax: Axes) -> None:
+def test_pair_shows_what_both_have(ax):
     wide = otm.examples.zipf(50)
     plot.pair(draft=wide, target=wide[::-1].copy(), ax=ax)
     labels = [text.get_text() for text in ax.get_xticklabels()]
@@ -113,7 +106,7 @@ def test_pair_shows_what_both_have(ax: Axes) -> None:
     assert sum(heights) == pytest.approx(common, abs=1e-15)
 
 
-def test_coupling_is_the_joint_law(ax: Axes) -> None:
+def test_coupling_is_the_joint_law(ax):
     joint = otm.coupling(otm.KSeq(), SMALL)
     plot.coupling(joint, tokens=["a", "b", "c"], ax=ax)
     assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b", "c"]
@@ -134,7 +127,7 @@ def test_coupling_is_the_joint_law(ax: Axes) -> None:
     assert np.array_equal(blue, hits)
 
 
-def test_points_sit_on_the_overlap_curve(ax: Axes) -> None:
+def test_points_sit_on_the_overlap_curve(ax):
     plot.overlap(PROBLEM, ax=ax)
     shown = dict(text.get_text().rsplit(" ", 1) for text in ax.texts)
     for name, value in (
@@ -148,27 +141,27 @@ def test_points_sit_on_the_overlap_curve(ax: Axes) -> None:
         plot.overlap(PROBLEM.with_law(otm.TopK(2)), ax=ax)
 
 
-def test_no_scheme_stands_above_the_frontier() -> None:
+def test_no_scheme_stands_above_the_frontier():
     for by in ("tv", "kl"):
         ax = Figure().subplots()
-        plot.frontier(SINGLE, by=by, ax=ax)  # type: ignore[arg-type]
+        plot.frontier(SINGLE, by=by, ax=ax)
         x, best = ax.lines[0].get_data()
         for point in ax.lines[2:]:
             (at,), (height,) = point.get_data()
             # by KL the chord lies a little below the curve
             assert height <= np.interp(at, x, best) + 2e-3, point
     with pytest.raises(otm.errors.InvalidParameter, match="by must be 'tv' or 'kl'"):
-        plot.frontier(SINGLE, by="js", ax=ax)  # type: ignore[arg-type]
+        plot.frontier(SINGLE, by="js", ax=ax)
 
 
-def test_an_infinite_divergence_is_named(ax: Axes) -> None:
+def test_an_infinite_divergence_is_named(ax):
     problem = otm.Problem(draft=[0.5, 0.5, 0.0], target=[0.3, 0.3, 0.4], law=otm.IID(1))
     plot.frontier(problem, by="kl", verifiers=[otm.Lenience(0.1)], ax=ax)
     lost = otm.lossy.distortion(otm.Lenience(0.1), problem).kl
     assert np.isinf(lost) == ("KL = ∞: lenience" in ax.get_title())
 
 
-def test_trees_of_every_kind(ax: Axes) -> None:
+def test_trees_of_every_kind(ax):
     shape = otm.trees.TreeShape([0, 0, 1])
     assert [text.get_text() for text in plot.tree(shape, ax=ax).texts] == ["0", "1", "0"]
     drafted = otm.sequence.DraftTree(
@@ -186,11 +179,11 @@ def test_trees_of_every_kind(ax: Axes) -> None:
         (
             lambda ax: plot.pair([0.5, 0.5], [0.5, 0.5]),
             "keyword-only, because the literature swaps p and q",
-        ),  # type: ignore[call-arg, misc]
+        ),
         (
             lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], ax="ax"),
             "ax must be matplotlib axes",
-        ),  # type: ignore[arg-type]
+        ),
         (
             lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], tokens=["a"], ax=ax),
             "tokens must be 2 names",
@@ -199,23 +192,23 @@ def test_trees_of_every_kind(ax: Axes) -> None:
             lambda ax: plot.pair(draft=[0.5, 0.5], target=[0.5, 0.5], tokens="ab", ax=ax),
             "tokens must be 2 names",
         ),
-        (lambda ax: plot.coupling(PROBLEM, ax=ax), r"otm\.coupling or otm\.optimum"),  # type: ignore[arg-type]
-        (lambda ax: plot.tree([0, 1], ax=ax), "TreeShape, OptimalTree or DraftTree"),  # type: ignore[arg-type]
+        (lambda ax: plot.coupling(PROBLEM, ax=ax), r"otm\.coupling or otm\.optimum"),
+        (lambda ax: plot.tree([0, 1], ax=ax), "TreeShape, OptimalTree or DraftTree"),
     ],
 )
-def test_what_is_wrong_is_said(call: Callable[[Axes], Any], message: str, ax: Axes) -> None:
+def test_what_is_wrong_is_said(call, message, ax):
     with pytest.raises(otm.errors.InvalidParameter, match=message):
         call(ax)
 
 
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     with pytest.raises(otm.errors.MissingPackage, match="Run `pip install matplotlib`") as found:
         plot.pair(draft=[1.0], target=[1.0])
     assert isinstance(found.value, ImportError)
 
 
-def test_a_dollar_sign_in_a_name_begins_no_formula(ax: Axes) -> None:
+def test_a_dollar_sign_in_a_name_begins_no_formula(ax):
     fraction = otm.from_callable(
         lambda p, q, d, u: (int(d[0]), True), law=otm.IID(1), name=r"$\frac{x$"
     )
@@ -227,4 +220,4 @@ def test_a_dollar_sign_in_a_name_begins_no_formula(ax: Axes) -> None:
         laws=[otm.IID],
     )
     table.plot(ax)
-    ax.get_figure(root=True).canvas.draw()  # type: ignore[union-attr]
+    ax.get_figure(root=True).canvas.draw()

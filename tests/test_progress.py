@@ -1,7 +1,5 @@
 """Progress: a line a phase where nobody watches, a clock that ticks where somebody does, Ctrl-C."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -14,9 +12,7 @@ from otm._progress import INTERRUPTED, clock, counted, due, say, told
 Captured = pytest.CaptureFixture[str]
 
 
-def test_a_phase_is_a_line_at_once_and_its_parts_come_with_the_clock(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_phase_is_a_line_at_once_and_its_parts_come_with_the_clock(capsys, monkeypatch):
     monkeypatch.setattr(_progress, "TICK", 60.0)
     with clock("loading"):
         assert due(90.0) <= time.monotonic() + 90.0
@@ -36,9 +32,7 @@ def test_a_phase_is_a_line_at_once_and_its_parts_come_with_the_clock(
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_clock_goes_on_through_a_long_call(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch, terminal: bool
-) -> None:
+def test_the_clock_goes_on_through_a_long_call(capsys, monkeypatch, terminal):
     for name in ("TICK", "REMINDER"):
         monkeypatch.setattr(_progress, name, 0.01)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
@@ -60,9 +54,7 @@ def test_the_clock_goes_on_through_a_long_call(
         ("SIG_IGN", False, 0),
     ],
 )
-def test_an_interrupt_raises_but_for_the_moment_when_torch_is_imported(
-    handler: str, importing: bool, status: int
-) -> None:
+def test_an_interrupt_raises_but_for_the_moment_when_torch_is_imported(handler, importing, status):
     """In C++ an exception of Python's would end the process with words of its own; a job in the
     background is not interrupted at all.
     """

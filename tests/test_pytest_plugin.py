@@ -2,14 +2,11 @@
 of false alarms.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 from tests.paths import ROOT
 
@@ -45,7 +42,7 @@ for options in ([], ["-k", "seed"], ["-k", "seed", "--otm-seed", "1"]):
 """
 
 
-def test_the_fixture(tmp_path: Path) -> None:
+def test_the_fixture(tmp_path):
     (tmp_path / "test_kernels.py").write_text(TESTS, encoding="utf-8")
     alone = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environment = os.environ | alone
@@ -70,7 +67,7 @@ def test_the_fixture(tmp_path: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_importing_the_plugin_imports_nothing_else() -> None:
+def test_importing_the_plugin_imports_nothing_else():
     code = (
         "import sys, pytest; before = set(sys.modules); import otm.pytest_plugin; "
         "print(sorted(set(sys.modules) - before - sys.stdlib_module_names))"
@@ -81,7 +78,7 @@ def test_importing_the_plugin_imports_nothing_else() -> None:
     assert done.stdout.strip() == "['otm', 'otm.pytest_plugin']"
 
 
-def test_pytest_finds_it() -> None:
+def test_pytest_finds_it():
     entries = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "entry-points"
     ]

@@ -1,7 +1,5 @@
 """The quadrature of the races: probabilities of every scale."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import poisson
@@ -11,7 +9,7 @@ from tests.verifiers.race_references import INTEGRATED
 
 
 @pytest.mark.parametrize("k", [1, 2, 8, 64])
-def test_poisson_probabilities_of_every_scale(k: int) -> None:
+def test_poisson_probabilities_of_every_scale(k):
     """E Pr(Poisson(g t) ≤ k − 1) = 1 − (g/(1+g))^k for t ~ Exp(1): k arrivals at most, growth
     (1/cos φ)^{k−1}.
     """

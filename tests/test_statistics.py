@@ -1,7 +1,5 @@
 """Intervals against SciPy's, closed forms and simulation; the two types' conventions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -18,7 +16,7 @@ from otm.statistics import (
 )
 
 
-def test_students_quantile_is_scipys_also_for_several_intervals_at_once() -> None:
+def test_students_quantile_is_scipys_also_for_several_intervals_at_once():
     groups = np.array([2, 5, 40, 1000])
     assert t_quantile(groups).tolist() == scipy.stats.t.ppf(0.975, groups - 1).tolist()
     assert float(t_quantile(40, 0.9, comparisons=4)) == pytest.approx(
@@ -28,14 +26,14 @@ def test_students_quantile_is_scipys_also_for_several_intervals_at_once() -> Non
 
 
 @pytest.mark.parametrize("hits", [0, 1, 7, 20])
-def test_the_binomial_interval_is_scipys(hits: int) -> None:
+def test_the_binomial_interval_is_scipys(hits):
     expected = scipy.stats.binomtest(hits, 20).proportion_ci(0.9, method="exact")
     found = binomial_interval(hits, 20, confidence=0.9)
     assert (found.value, found.samples, found.confidence) == (hits / 20, 20, 0.9)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
-def test_the_jackknife_of_a_mean_is_its_standard_error_and_counts_stand_for_equal_groups() -> None:
+def test_the_jackknife_of_a_mean_is_its_standard_error_and_counts_stand_for_equal_groups():
     values = np.array([1.0, 2.0, 2.0, 4.0])
     left_out = (values.sum() - values) / 3
     error = values.std(ddof=1) / 2
@@ -47,7 +45,7 @@ def test_the_jackknife_of_a_mean_is_its_standard_error_and_counts_stand_for_equa
     assert np.isnan(jackknife_error(np.ones((1, 3)))).all()
 
 
-def test_a_ratio_with_equal_counts_is_the_mean_with_its_t_interval() -> None:
+def test_a_ratio_with_equal_counts_is_the_mean_with_its_t_interval():
     values = np.random.default_rng(0).random((30, 2))
     found = ratio_of_means(values, np.ones_like(values))
     for j in range(2):
@@ -60,7 +58,7 @@ def test_a_ratio_with_equal_counts_is_the_mean_with_its_t_interval() -> None:
     assert alone.at(0).words() == f"{values[0, 0]:.2f}"
 
 
-def test_the_bernstein_deviation_is_that_of_maurer_and_pontil() -> None:
+def test_the_bernstein_deviation_is_that_of_maurer_and_pontil():
     """7 b log(2/δ)/(3(n − 1)) where nothing varies, √(2 s² log(2/δ)/n) where the span is 0."""
     log = math.log(2 / 0.01)
     constant, halves = np.full(500, 2.0), np.tile([1.0, 3.0], 250)
@@ -72,7 +70,7 @@ def test_the_bernstein_deviation_is_that_of_maurer_and_pontil() -> None:
     assert found == pytest.approx(math.sqrt(2 * log / 499))
 
 
-def test_an_estimate_of_several_numbers_is_a_table_of_as_many_rows() -> None:
+def test_an_estimate_of_several_numbers_is_a_table_of_as_many_rows():
     many = Estimate(np.array([0.5, 0.25]), np.array([0.4, 0.2]), np.array([0.6, 0.3]), 9, 0.9, "a")
     assert many.data().rows == ((0.5, 0.4, 0.6, 9, 0.9, "a"), (0.25, 0.2, 0.3, 9, 0.9, "a"))
     assert many.at(1) == Estimate(0.25, 0.2, 0.3, 9, 0.9, "a")

@@ -2,14 +2,9 @@
 them.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -25,22 +20,22 @@ PROBLEM = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], law=otm.IID
 LONGEST_REPR = 140
 
 
-def trusting(draft: Any, target: Any, drafts: Any, uniforms: Any) -> int:
+def trusting(draft, target, drafts, uniforms):
     return int(drafts[0])
 
 
-def block(draft: Any, target: Any, drafts: Any, uniforms: Any) -> list[int]:
+def block(draft, target, drafts, uniforms):
     return [*(int(token) for token in drafts), 0]
 
 
-def step(draft: Any, target: Any, rng: Any) -> list[int]:
+def step(draft, target, rng):
     return [int(rng.choice(2, p=draft.next([])))]
 
 
 MODELS = {"draft": ZerothOrder([0.5, 0.5]), "target": ZerothOrder([0.25, 0.75])}
 
 
-RESULTS: dict[str, Callable[[], Tabular]] = {
+RESULTS = {
     "Comparison": lambda: otm.compare(draft=[0.5, 0.5], target=[0.25, 0.75], k=[1, 2], samples=0),
     "Coupling": lambda: otm.coupling(otm.KSeq(), PROBLEM),
     "Optimum": lambda: otm.optimum(PROBLEM),
@@ -62,20 +57,20 @@ RESULTS: dict[str, Callable[[], Tabular]] = {
 
 
 @pytest.fixture(scope="module", params=RESULTS)
-def result(request: pytest.FixtureRequest) -> Tabular:
+def result(request):
     found = RESULTS[request.param]()
     assert type(found).__name__ == request.param
     return found
 
 
 class TestEveryResult:
-    def test_a_notebook_shows_tables_and_a_repr_is_short(self, result: Tabular) -> None:
+    def test_a_notebook_shows_tables_and_a_repr_is_short(self, result):
         page = ElementTree.fromstring(f"<div>{result._repr_html_()}</div>")  # every tag is closed
         assert len([*page.iter("td"), *page.iter("th")]) > 4
         assert len(repr(result)) <= LONGEST_REPR
         assert "src=" not in result._repr_html_()
 
-    def test_pandas_holds_the_data(self, result: Tabular) -> None:
+    def test_pandas_holds_the_data(self, result):
         frame, table = result.to_pandas(), result.data()
         assert list(frame.columns) == list(table.columns)
         assert len(frame) == len(table.rows) > 0
@@ -84,7 +79,7 @@ class TestEveryResult:
             if column and all(isinstance(value, float) for value in column):
                 assert dtype == np.dtype(float), name
 
-    def test_latex_is_booktabs_and_escaped(self, result: Tabular) -> None:
+    def test_latex_is_booktabs_and_escaped(self, result):
         text = "\n".join(
             line for line in result.to_latex().splitlines() if not line.startswith("%")
         )
@@ -103,13 +98,13 @@ class TestEveryResult:
         assert not re.search(r"(?<!\\)[_%#]", text)
         assert text.isascii()
 
-    def test_it_is_drawn_into_the_axes_given(self, result: Tabular) -> None:
+    def test_it_is_drawn_into_the_axes_given(self, result):
         ax = Figure().subplots()
         assert result.plot(ax) is ax
         assert ax.has_data()
 
 
-def test_all_results_that_the_audits_give_are_tables() -> None:
+def test_all_results_that_the_audits_give_are_tables():
     """What is not made above inherits the same, and says how it is drawn."""
     classes = {
         cls
@@ -125,11 +120,11 @@ def test_all_results_that_the_audits_give_are_tables() -> None:
     }
 
 
-def _subclasses(cls: type) -> set[type]:
+def _subclasses(cls):
     return {cls}.union(*(_subclasses(sub) for sub in cls.__subclasses__()))
 
 
-def test_audits_of_records_logs_and_steps_are_drawn(tmp_path: Path) -> None:
+def test_audits_of_records_logs_and_steps_are_drawn(tmp_path):
     written = tmp_path / "outputs.jsonl"
     written.write_text('{"output": 1, "target": [0.5, 0.5]}\n' * 80, encoding="utf-8")
     log = otm.audit.server_log(written)
@@ -149,7 +144,7 @@ class TestTable:
         best=frozenset({(0, 1)}),
     )
 
-    def test_text(self) -> None:
+    def test_text(self):
         assert self.table.text().splitlines() == [
             "A title",
             "name      value",
@@ -158,7 +153,7 @@ class TestTable:
             "100 %         —",
         ]
 
-    def test_latex(self) -> None:
+    def test_latex(self):
         assert self.table.latex().splitlines() == [
             "% A title",
             r"\begin{tabular}{lr}",
@@ -175,7 +170,7 @@ class TestTable:
             == r"a\_b\{c\}\textbackslash{}\textasciicircum{}\textasciitilde{}"
         )
 
-    def test_remarks_and_long_names_are_whole_on_paper_and_wrapped_in_print(self) -> None:
+    def test_remarks_and_long_names_are_whole_on_paper_and_wrapped_in_print(self):
         name, note = "a name that is longer than what is printed", "a remark " * 20
         table = Table(columns=("name",), rows=((name,),), notes=(note,), longest=20)
         text, paper = table.text().splitlines(), table.latex()
@@ -185,12 +180,12 @@ class TestTable:
         assert name in paper and rf"\par{{\footnotesize {note}\par}}" in paper
         assert name in table.html() and note in table.html()
 
-    def test_html(self) -> None:
+    def test_html(self):
         text = self.table.html()
         assert "a &amp; b" in text and "<b>0.250000</b>" in text and "—" in text
 
 
-def test_losses_print_a_line_each() -> None:
+def test_losses_print_a_line_each():
     found = otm.losses.acceptance_losses(
         np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25]), draft=otm.Processing(top_k=2)
     )
@@ -200,19 +195,19 @@ def test_losses_print_a_line_each() -> None:
     assert re.search(r"^lost to truncation +0\.250000$", text, re.MULTILINE)
 
 
-def test_a_ranking_is_a_sequence() -> None:
+def test_a_ranking_is_a_sequence():
     ranking = RESULTS["DecoderRanking"]()
     assert isinstance(ranking, OneTable)
-    assert [row.decoder for row in ranking] == [row.decoder for row in ranking.rows]  # type: ignore[attr-defined]
+    assert [row.decoder for row in ranking] == [row.decoder for row in ranking.rows]
     assert str(ranking).splitlines()[0].split("  ")[0] == "decoder"
 
 
-def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(otm.errors.MissingPackage, match="Run `pip install pandas`"):
         RESULTS["Estimate"]().to_pandas()
 
 
-def test_a_cell_of_markdown_stays_one_cell() -> None:
+def test_a_cell_of_markdown_stays_one_cell():
     written = markdown(("P(a | b)", ""), [("two\nlines", r"\| escaped")], right=[1]).splitlines()
     assert written == [r"| P(a \| b) | |", "|---|---:|", r"| two lines | \| escaped |"]

@@ -1,7 +1,5 @@
 """The hull under the taut string."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
@@ -10,7 +8,7 @@ from otm.taut_string import upper_hull
 
 @settings(max_examples=100)
 @given(steps=st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1, max_size=12))
-def test_the_hull_is_the_least_concave_majorant(steps: list[tuple[float, float]]) -> None:
+def test_the_hull_is_the_least_concave_majorant(steps):
     """At every point the highest of all chords above it."""
     q, b = (np.array(column) for column in zip(*steps, strict=True))
     width, rise, block_of = upper_hull(q, b)

@@ -1,7 +1,5 @@
 """What is refused because it would take too long."""
 
-from __future__ import annotations
-
 import pytest
 
 from otm import _time
@@ -20,7 +18,7 @@ from otm.errors import TooLarge
         (61.0, 1.0, True),
     ],
 )
-def test_pace(spent: float, share: float, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pace(spent, share, refused, monkeypatch):
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     monkeypatch.setattr(_time, "_cpu_seconds", lambda: now)

@@ -2,10 +2,7 @@
 each against enumeration, quadrature or many simulated keys.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -32,7 +29,7 @@ PAIR = {"draft": P, "target": Q}
 KEYS = 200_000
 
 
-def simulated(seed: int) -> tuple[np.ndarray, ...]:
+def simulated(seed):
     """Many keys at once, by uniforms and logarithms: the coin and the scores of both keys."""
     rng = np.random.default_rng(seed)
     first, second, coin = rng.random((KEYS, 4)), rng.random((KEYS, 4)), rng.random(KEYS)
@@ -50,7 +47,7 @@ def simulated(seed: int) -> tuple[np.ndarray, ...]:
 COIN, *SCORES = simulated(7)
 
 
-def score(scheme: DualKey) -> np.ndarray:
+def score(scheme):
     """What the detector counts, key by key."""
     if scheme.keyed_coin:
         return np.where(1 - scheme.weight >= COIN, *SCORES)
@@ -63,27 +60,27 @@ SCHEMES = [DualKey(keyed, weight) for keyed in (False, True) for weight in (0.0,
 # --- the output
 
 
-def test_a_token_of_equal_laws_is_the_draft() -> None:
+def test_a_token_of_equal_laws_is_the_draft():
     assert DualKey().token(draft=P, target=P, rng=0)[1]
 
 
-def two_keys(p: np.ndarray, q: np.ndarray, rng: Any) -> int:
+def two_keys(p, q, rng):
     return DualKey().token(draft=p, target=q, rng=rng)[0]
 
 
-def replaced(p: np.ndarray, q: np.ndarray, clocks: Any) -> int:
+def replaced(p, q, clocks):
     """The winner of the residual's race."""
     return int(1 + np.argmin(clocks[1:] / (q - p)[1:]))
 
 
-def one_key(p: np.ndarray, q: np.ndarray, rng: Any) -> int:
+def one_key(p, q, rng):
     """The clocks that drafted a token replace it, too."""
     clocks = rng.exponential(size=3)
     x = int(np.argmin(clocks / p))
     return x if rng.random() * p[x] < q[x] else replaced(p, q, clocks)
 
 
-def coin_of_the_draft(p: np.ndarray, q: np.ndarray, rng: Any) -> int:
+def coin_of_the_draft(p, q, rng):
     """The coin is a uniform that the draft was drawn with."""
     clocks = rng.exponential(size=3)
     x = int(np.argmin(clocks / p))
@@ -101,9 +98,9 @@ def coin_of_the_draft(p: np.ndarray, q: np.ndarray, rng: Any) -> int:
         (coin_of_the_draft, 0.12),
     ],
 )
-def test_the_audit_finds_shared_randomness(draw: Any, distance: float) -> None:
+def test_the_audit_finds_shared_randomness(draw, distance):
     """Of a step that drafts by itself; its draws are integrated: the law is the mean over keys."""
-    found: Any = otm.audit.step(
+    found = otm.audit.step(
         lambda draft, target, rng: [draw(np.array(draft.next([])), np.array(target.next([])), rng)],
         draft=ZerothOrder([0.5, 0.3, 0.2]),
         target=ZerothOrder([0.2, 0.35, 0.45]),
@@ -118,7 +115,7 @@ def test_the_audit_finds_shared_randomness(draw: Any, distance: float) -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_evidence_has_the_likelihood_ratios_of_the_joint_law(keyed: bool) -> None:
+def test_evidence_has_the_likelihood_ratios_of_the_joint_law(keyed):
     """The strength is the divergence, and the power of every level is that of the whole joint law:
     of draft, replacement and output, or, where the key decides for a token, of that and whether the
     text has it.
@@ -144,7 +141,7 @@ def test_evidence_has_the_likelihood_ratios_of_the_joint_law(keyed: bool) -> Non
         assert power == pytest.approx(wanted, abs=1e-14)
 
 
-def test_contexts_in_a_batch_are_contexts_by_themselves() -> None:
+def test_contexts_in_a_batch_are_contexts_by_themselves():
     both = {"draft": np.stack([P, Q]), "target": np.stack([Q, Q])}
     for scheme in (DualKey(), DualKey(keyed_coin=True)):
         for function in (strength, mean_score):
@@ -163,7 +160,7 @@ def test_contexts_in_a_batch_are_contexts_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_mean_scores_are_those_of_many_keys(scheme: DualKey) -> None:
+def test_mean_scores_are_those_of_many_keys(scheme):
     """Within five standard errors; by the derivative of the characteristic function, closely."""
     found = score(scheme)
     wanted = mean_score(scheme, **PAIR)
@@ -177,7 +174,7 @@ def test_mean_scores_are_those_of_many_keys(scheme: DualKey) -> None:
 
 
 @pytest.mark.parametrize("mass", [0.999, 0.3, 1e-3, 0.99e-4, 1e-6])
-def test_the_winners_score_by_quadrature(mass: float) -> None:
+def test_the_winners_score_by_quadrature(mass):
     """u of a token that wins with probability p has distribution function u^{1/p}."""
     with mpmath.workdps(30):
         rate = 1 / mpmath.mpf(mass)
@@ -199,7 +196,7 @@ def test_the_winners_score_by_quadrature(mass: float) -> None:
 
 @pytest.mark.parametrize("tokens", [8, 10, 100, 1000])
 @pytest.mark.parametrize("chance", [1e-12, 1e-9, 1e-6, 1e-2, 0.5, 0.95, 1 - 1e-6])
-def test_tails_are_those_of_gamma_laws(tokens: int, chance: float) -> None:
+def test_tails_are_those_of_gamma_laws(tokens, chance):
     """To 1e-8 of the chance, or of what it lacks to 1: of one gamma law, and of two equal ones."""
     for law, part in ((tokens, 1.0), (2 * tokens, 0.5)):
         threshold = (
@@ -217,7 +214,7 @@ def test_tails_are_those_of_gamma_laws(tokens: int, chance: float) -> None:
         assert found == pytest.approx(chance, rel=0, abs=1e-8 * min(chance, 1 - chance) + 1e-15)
 
 
-def test_tails_of_a_million_tokens() -> None:
+def test_tails_of_a_million_tokens():
     """P(T, x) = e^{−x} xᵀ/T! (1 + x/(T + 1) + …) in 40 digits; SciPy's is off by 7e-6 here."""
     tokens, threshold = 10**6, 995_253.75
     with mpmath.workdps(40):
@@ -231,7 +228,7 @@ def test_tails_of_a_million_tokens() -> None:
     assert 1 - found == pytest.approx(float(total), rel=1e-8, abs=0)
 
 
-def test_tails_of_laws_whose_transform_nearly_vanishes() -> None:
+def test_tails_of_laws_whose_transform_nearly_vanishes():
     """A token of .7 scores little and 1000 rare ones score much:
     their terms cancel at a node before others that count. Another line has all of its nodes.
     """
@@ -254,7 +251,7 @@ def test_tails_of_laws_whose_transform_nearly_vanishes() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES[:3] + SCHEMES[4:7], ids=str)
-def test_the_power_is_that_of_many_texts(scheme: DualKey) -> None:
+def test_the_power_is_that_of_many_texts(scheme):
     """Texts of ten tokens, 20,000 of them, marked and not; five standard errors."""
     tokens, level = 10, 0.05
     texts = score(scheme).reshape(-1, tokens).sum(axis=1)
@@ -271,7 +268,7 @@ def test_the_power_is_that_of_many_texts(scheme: DualKey) -> None:
     assert parts.power(tokens, level, 0.5) == pytest.approx(power, abs=4 * error)
 
 
-def test_the_power_at_a_tiny_level_is_that_of_many_texts() -> None:
+def test_the_power_at_a_tiny_level_is_that_of_many_texts():
     """Sure of each token with 1/100, key A alone: its winner scores the largest of 100 clocks. A
     threshold that belongs to 1.09 times the level has a power of .627.
     """
@@ -283,7 +280,7 @@ def test_the_power_at_a_tiny_level_is_that_of_many_texts() -> None:
 
 
 @pytest.mark.parametrize("scheme", [DualKey(), DualKey(keyed_coin=True)])
-def test_tokens_to_flag_is_the_first_number_that_suffices(scheme: DualKey) -> None:
+def test_tokens_to_flag_is_the_first_number_that_suffices(scheme):
     found = tokens_to_flag(scheme, **PAIR, power=0.9, level=1e-3)
     parts = _Parts.of(scheme, P, Q)
     assert parts.power(int(found), 1e-3, 0.9) >= 0.9 > parts.power(int(found) - 1, 1e-3, 0.9)
@@ -292,13 +289,13 @@ def test_tokens_to_flag_is_the_first_number_that_suffices(scheme: DualKey) -> No
     assert few < found
 
 
-def test_tokens_to_flag_at_the_ends() -> None:
+def test_tokens_to_flag_at_the_ends():
     sure, flat = [1.0, 0.0], np.full(100, 0.01)
     assert tokens_to_flag(DualKey(), draft=sure, target=sure) == math.inf
     assert tokens_to_flag(DualKey(), draft=flat, target=flat) == 8
 
 
-def test_a_detector_weighs_its_keys_by_what_they_tell() -> None:
+def test_a_detector_weighs_its_keys_by_what_they_tell():
     """Numbers of docs/theory.md."""
     p, q = np.array([0.75, 0.125, 0.125]), np.array([0.25, 0.375, 0.375])
     first, second = (mean_score(DualKey(weight=w), draft=p, target=q) for w in (0.0, 1.0))
@@ -308,11 +305,11 @@ def test_a_detector_weighs_its_keys_by_what_they_tell() -> None:
     assert tokens == [135, 96, 279]
 
 
-def test_the_gamma_law_that_has_two_moments_right_is_too_short_in_its_tail() -> None:
+def test_the_gamma_law_that_has_two_moments_right_is_too_short_in_its_tail():
     """Scores of two keys add up to no gamma variable; numbers of docs/theory.md."""
     tokens, weight = 200, 0.1
 
-    def two_gammas(s: complex) -> complex:
+    def two_gammas(s):
         return complex(-np.log((1 - 0.9 * s) * (1 - 0.1 * s)))
 
     spread = (1 - weight) ** 2 + weight**2
@@ -339,10 +336,10 @@ WIDE = {"draft": otm.examples.zipf(10_000), "target": otm.examples.zipf(10_000)[
         (lambda: evidence_laws(DualKey(), **WIDE), "5000 tokens may be rejected"),
     ],
 )
-def test_bad_input(call: Any, said: str) -> None:
+def test_bad_input(call, said):
     with pytest.raises(otm.errors.OtmError, match=said):
         call()
 
 
-def test_one_key_has_a_wide_vocabulary() -> None:
+def test_one_key_has_a_wide_vocabulary():
     assert evidence_laws(DualKey(keyed_coin=True), **WIDE)[0].shape == (10_001,)

@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ SHOWING = [
 
 
 @pytest.mark.parametrize("module", SHOWING, ids=str)
-def test_examples(module: Path) -> None:
+def test_examples(module):
     shown = importlib.import_module(".".join(module.parts))
     failed, tried = doctest.testmod(shown, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert tried and not failed

@@ -12,7 +12,7 @@ from analysis import files
 from analysis.errors import AnalysisError
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     path = tmp_path / "file"
     files.write_atomically(path, b"first")
     with pytest.raises(RuntimeError), files.open_atomically(path) as file:
@@ -22,7 +22,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path):
     """A child process that may write 1,000 bytes per file stands for a disk without room."""
     path = tmp_path / "file"
     child = os.fork()
@@ -40,7 +40,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_told(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(AnalysisError, match=r"The folder cannot be made; choose another --out\."):
         files.make_folder(tmp_path / "file" / "run")
@@ -48,7 +48,7 @@ def test_an_unwritable_place_is_told(tmp_path: Path) -> None:
     assert "Choose another --out" in files.explain_write_error(error, tmp_path)
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+def test_what_is_no_file_is_not_read(tmp_path):
     """A pipe without a writer, a folder, and what the kernel offers as a file of size 0, whose end
     may never come.
     """
@@ -62,7 +62,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
         files.read_small(tmp_path / "large", 10)
 
 
-def test_the_digest_is_that_of_names_and_bytes() -> None:
+def test_the_digest_is_that_of_names_and_bytes():
     """SHA-256 of what a file says of itself, and of each column's name and bytes."""
     column = np.arange(3.0)
     expected = hashlib.sha256(b"{}" + hashlib.sha256(b"a" + column.tobytes()).digest()).hexdigest()

@@ -5,7 +5,6 @@ alarms and time are shared.
 import dataclasses
 import math
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ SECONDS = 120.0
 """Enough on a busy machine; a few are used."""
 
 
-def test_a_correct_callable_passes_every_standard_instance() -> None:
+def test_a_correct_callable_passes_every_standard_instance():
     laws = [otm.IID(1), otm.IID(2)]
     result = audit.battery(recursive, only="exact", laws=laws, seconds=SECONDS)
     assert result.verdict == "lossless", result
@@ -37,14 +36,14 @@ def test_a_correct_callable_passes_every_standard_instance() -> None:
         assert single.membership == pytest.approx(accepted, rel=0, abs=1e-13)
 
 
-def test_a_correct_verifier_of_blocks_passes_every_standard_instance() -> None:
+def test_a_correct_verifier_of_blocks_passes_every_standard_instance():
     assert (
         audit.battery(hierarchy, only="exact", num_drafts=[1, 2, 5], seconds=SECONDS).verdict
         == "lossless"
     )
 
 
-def test_a_battery_brings_a_counterexample_that_is_small(failing: BatteryAudit) -> None:
+def test_a_battery_brings_a_counterexample_that_is_small(failing):
     """A target that is drawn from after a rejection needs a draft that may be rejected, and two
     tokens that may follow.
     """
@@ -52,18 +51,18 @@ def test_a_battery_brings_a_counterexample_that_is_small(failing: BatteryAudit) 
     assert "not lossless" in text.splitlines()[0]
     assert "### Minimal counterexample" in text
     assert all(label in text for label in failing.failed)
-    found: Any = failing.counterexample
+    found = failing.counterexample
     assert (found.problem.draft.tolist(), found.problem.target.tolist()) == ([1, 0], [0.5, 0.5])
 
 
-def test_a_clamp_shows_beyond_rounding_and_what_is_right_has_no_counterexample() -> None:
+def test_a_clamp_shows_beyond_rounding_and_what_is_right_has_no_counterexample():
     """Draft probabilities clamped at 1e-8 leave a residual that is wrong in the ninth digit: of no
     small problem, but of a standard one, reduced.
     """
     found = audit.shrink(lambda p, q, d, u: maximal(np.maximum(p, 1e-8), q, d, u), budget=20)
     assert found is not None
     assert 1e-10 < found.total_variation < 1e-8
-    second: Any = audit.shrink(
+    second = audit.shrink(
         lambda p, q, d, u: d[1] if len(d) > 1 else maximal(p, q, d, u), law=otm.IID(2)
     )
     assert (second.problem.law, second.problem.num_tokens) == (otm.IID(2), 2)
@@ -71,15 +70,15 @@ def test_a_clamp_shows_beyond_rounding_and_what_is_right_has_no_counterexample()
     assert audit.shrink_sequence(chain, num_drafts=[1], budget=20) is None
 
 
-def test_a_fault_that_no_small_problem_shows_is_reduced_from_a_standard_one() -> None:
+def test_a_fault_that_no_small_problem_shows_is_reduced_from_a_standard_one():
     """The last token is taken as it is if it is rarely drafted: two tokens are left, the last with
     the largest 1/d below 1/5.
     """
 
-    def rare(p: Any, q: Any, d: Any, u: Any) -> Any:
+    def rare(p, q, d, u):
         return (int(d[0]), True) if d[0] == len(p) - 1 and p[-1] < 0.2 else maximal(p, q, d, u)
 
-    found: Any = audit.shrink(rare, budget=5)
+    found = audit.shrink(rare, budget=5)
     assert found.verdict == "not lossless"
     assert found.problem.draft.tolist() == [5 / 6, 1 / 6]
 
@@ -94,12 +93,12 @@ def test_a_fault_that_no_small_problem_shows_is_reduced_from_a_standard_one() ->
         ({"num_drafts": []}, "num_drafts must name at least one"),
     ],
 )
-def test_a_battery_of_nothing_is_refused(options: Any, said: str) -> None:
+def test_a_battery_of_nothing_is_refused(options, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         audit.battery(recursive, **options)
 
 
-def test_what_is_undecided_is_listed() -> None:
+def test_what_is_undecided_is_listed():
     """One law that is known to ± 1 % only, and one that is wrong."""
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     open_still = dataclasses.replace(audit.exact(maximal, problem), error=0.01)
@@ -110,7 +109,7 @@ def test_what_is_undecided_is_listed() -> None:
     assert "\n\nUndecided: near" in str(result)
 
 
-def forgetful(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+def forgetful(p, q, drafts, uniforms):
     """Keep what is left after the third rejection."""
     rest = np.array(q)
     for i, x in enumerate(drafts):
@@ -124,7 +123,7 @@ def forgetful(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
 class TestDefaults:
     """What a battery finds unless it is asked for something else."""
 
-    def test_a_correct_one_is_lossless_and_the_samples_beside_take_nothing_from_it(self) -> None:
+    def test_a_correct_one_is_lossless_and_the_samples_beside_take_nothing_from_it(self):
         errors = audit.Errors(detect=0.3)
         result = audit.battery(recursive, seconds=SECONDS, errors=errors)
         verdicts = {single.verdict for single in result.audits.values()}
@@ -161,14 +160,14 @@ class TestDefaults:
         ],
         ids=["second draft", "large vocabulary", "near certainty", "bonus token", "residual"],
     )
-    def test_a_fault_is_found_where_it_is(self, verify: Any, options: Any, where: str) -> None:
+    def test_a_fault_is_found_where_it_is(self, verify, options, where):
         result = audit.battery(verify, shrink_for=0, **options)
         assert result.verdict == "not lossless"
         assert result.failed
         assert all(re.search(where, label) for label in result.failed)
         assert f"### {result.worst}" in str(result)
 
-    def test_randomness_of_its_own_is_sampled(self) -> None:
+    def test_randomness_of_its_own_is_sampled(self):
         own, options = np.random.default_rng(15), {"errors": audit.Errors(detect=0.2)}
         result = audit.battery(
             lambda p, q, d, u: draw(q, own.random()), laws=[otm.IID(1)], **options
@@ -177,8 +176,8 @@ class TestDefaults:
         assert result.summary().count(", samples | [0, ") == len(result.audits) > 1
         assert {means for means, _ in result.coverage.by} == {"samples"}
 
-    def test_numbers_of_drafts_that_a_callable_does_not_take_are_left_out(self) -> None:
-        def single(p: Any, q: Any, d: Any, u: Any) -> Any:
+    def test_numbers_of_drafts_that_a_callable_does_not_take_are_left_out(self):
+        def single(p, q, d, u):
             (x,) = d
             return maximal(p, q, [x], u)
 
@@ -189,10 +188,10 @@ class TestDefaults:
         with pytest.raises(CandidateFailure):
             audit.battery(single, laws=[otm.IID(2)])
 
-    def test_what_is_raised_by_chance_is_no_refusal(self) -> None:
+    def test_what_is_raised_by_chance_is_no_refusal(self):
         """By every second draft after a rejection, or where two drafts coincide."""
 
-        def rarely(p: Any, q: Any, d: Any, u: Any) -> Any:
+        def rarely(p, q, d, u):
             if len(d) > 1 and d[0] == d[1] and u[0] > 0.99:
                 raise FloatingPointError("rare")
             return recursive(p, q, d, u)
@@ -209,7 +208,7 @@ class TestTime:
     """
 
     @pytest.mark.parametrize("verify", [maximal, as_floats(maximal)])
-    def test_time_that_is_up_is_no_failure_of_the_candidate(self, verify: Any) -> None:
+    def test_time_that_is_up_is_no_failure_of_the_candidate(self, verify):
         problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
         candidate = audit.TokenCandidate(verify).limited(Deadline(-1.0))
         with pytest.raises(OutOfTime):
@@ -224,9 +223,7 @@ class TestTime:
         ],
         ids=["integrated", "in batches"],
     )
-    def test_without_any_there_is_no_verdict_and_it_says_what_it_lacks(
-        self, candidate: Any, groups: Any
-    ) -> None:
+    def test_without_any_there_is_no_verdict_and_it_says_what_it_lacks(self, candidate, groups):
         result = audit.battery(candidate, seconds=0, shrink_for=0)
         assert (result.verdict, result.audits) == ("no verdict", {})
         assert "Nothing was tested" in str(result)
@@ -234,21 +231,21 @@ class TestTime:
         assert "with 1 draft by IID (time was up)" in str(result.coverage) or groups is None
         assert groups in (None, set(result.uncovered))
 
-    def test_shrinking_without_time_leaves_the_smallest_standard_instance(self) -> None:
+    def test_shrinking_without_time_leaves_the_smallest_standard_instance(self):
         result = audit.battery(
             one_uniform, only="exact", laws=[otm.IID(2)], seconds=SECONDS, shrink_for=1e-9
         )
         assert result.counterexample in result.failed.values()
 
-    def test_what_nothing_contradicts_has_the_time_of_the_counterexample_too(self) -> None:
+    def test_what_nothing_contradicts_has_the_time_of_the_counterexample_too(self):
         """No time but that: what a verdict needs is tested, what it does not is left out."""
         errors = audit.Errors(detect=0.5)
         result = audit.battery(recursive, seconds=0, shrink_for=SECONDS, errors=errors)
         assert (result.verdict, result.coverage.drafts) == ("lossless", (1, 2, 3))
         assert any("with 8 drafts by IID (time was up)" in note for note in result.left_out)
 
-    def test_a_call_that_does_not_come_back_is_ended(self) -> None:
-        def endless(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    def test_a_call_that_does_not_come_back_is_ended(self):
+        def endless(p, q, drafts, uniforms):
             while len(p) == 3:
                 pass
             return recursive(p, q, drafts, uniforms)[0]

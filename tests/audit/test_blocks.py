@@ -3,7 +3,6 @@ show, batches whose rows differ, and what is no block.
 """
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,21 +19,21 @@ from otm.tracing.answers import CandidateFailure
 UNEQUAL = "after the token before"
 
 
-def integrated(verify: Any, model: str = UNEQUAL, gamma: int = 2) -> Any:
+def integrated(verify, model=UNEQUAL, gamma=2):
     p, q = standard_models(gamma)[model]
     return audit.sequence(verify, draft=p, target=q, num_drafts=gamma)
 
 
-def test_a_block_that_ends_early_is_completed_by_the_target() -> None:
+def test_a_block_that_ends_early_is_completed_by_the_target():
     """One token of two, padded with −1, of which none was accepted; by integration and samples."""
-    early: Any = lambda p, q, d, u: (np.array([draw(q[0], u[0]), -1]), 0)  # noqa: E731
+    early = lambda p, q, d, u: (np.array([draw(q[0], u[0]), -1]), 0)  # noqa: E731
     result = integrated(early)
     assert (result.verdict, audited(early).verdict) == ("lossless", "no difference found")
     assert (result.first_position, result.accepted) == (None, 0.0)
     assert result.tokens_per_call == pytest.approx(1.0, abs=1e-15)
 
 
-def test_models_must_fit() -> None:
+def test_models_must_fit():
     two, three, wide = (otm.sequence.ZerothOrder(np.full(n, 1 / n)) for n in (2, 3, 50))
     with pytest.raises(otm.errors.ShapeMismatch, match="one vocabulary"):
         audit.sequence(chain, draft=two, target=three, num_drafts=1)
@@ -42,10 +41,10 @@ def test_models_must_fit() -> None:
         audit.sequence(chain, draft=wide, target=wide, num_drafts=9)
 
 
-def rows_of(verify: Any) -> audit.BlockBatchCandidate:
+def rows_of(verify):
     """A batch verified row by row on the generator's uniforms, padded as kernels do."""
 
-    def kernel(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+    def kernel(p, q, drafts, rng):
         found = np.full((len(drafts), drafts.shape[1] + 1), -1)
         for i, u in enumerate(rng.random(found.shape)):
             tokens = verify(p[i], q[i], drafts[i], u)[0]
@@ -55,14 +54,14 @@ def rows_of(verify: Any) -> audit.BlockBatchCandidate:
     return audit.BlockBatchCandidate(kernel, name="rows")
 
 
-def audited(candidate: Any, model: str = UNEQUAL, gamma: int = 2, detect: float = 0.15) -> Any:
+def audited(candidate, model=UNEQUAL, gamma=2, detect=0.15):
     p, q = standard_models(gamma)[model]
-    options: Any = {"rng": np.random.default_rng(3), "errors": audit.Errors(detect=detect)}
+    options = {"rng": np.random.default_rng(3), "errors": audit.Errors(detect=detect)}
     return audit.sampled_blocks(candidate, draft=p, target=q, num_drafts=gamma, **options)
 
 
 @pytest.mark.parametrize("candidate", [rows_of(chain), chain], ids=["kernel", "one block a call"])
-def test_a_lossless_one_passes(candidate: Any) -> None:
+def test_a_lossless_one_passes(candidate):
     """Its whole blocks, Σ over blocks of Π min(p, q), and its mean number of accepted tokens."""
     p, q = standard_models(2)[UNEQUAL]
     kept = {
@@ -80,14 +79,14 @@ def test_a_lossless_one_passes(candidate: Any) -> None:
         assert [exact.accepted, exact.tokens_per_call] == pytest.approx([mean, 1 + mean], abs=1e-14)
 
 
-def bonus_from_the_row_before(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+def bonus_from_the_row_before(p, q, drafts, u):
     return chain(p, np.concatenate([q[:-1], q[-2:-1]]), drafts, u)
 
 
 @pytest.mark.parametrize(
     ("fault", "gamma"), [(bonus_from_the_row_before, 1), (one_uniform_for_all_positions, 2)]
 )
-def test_a_fault_after_the_first_token_shows(fault: Any, gamma: int) -> None:
+def test_a_fault_after_the_first_token_shows(fault, gamma):
     """The first token is right in both: an audit of it alone finds nothing."""
     exact = integrated(fault, gamma=gamma)
     assert exact.first_position > 1
@@ -95,12 +94,12 @@ def test_a_fault_after_the_first_token_shows(fault: Any, gamma: int) -> None:
     assert result.verdict == "not lossless"
 
 
-def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
+def test_rows_that_share_a_batch_must_not_share_a_context():
     """All rows verified with the laws of the first: right where laws are the same everywhere, wrong
     elsewhere.
     """
 
-    def shared(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+    def shared(p, q, drafts, rng):
         first = (np.repeat(laws[:1], len(laws), 0) for laws in (p, q))
         return rows_of(chain).verify(*first, drafts, rng)
 
@@ -109,10 +108,10 @@ def test_rows_that_share_a_batch_must_not_share_a_context() -> None:
     assert said == ["no difference found", "not lossless"]
 
 
-def test_rows_that_are_answered_for_each_other_show_in_small_batches() -> None:
+def test_rows_that_are_answered_for_each_other_show_in_small_batches():
     """Each row has the right answer to another: its law is right where all rows have one."""
 
-    def turned(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+    def turned(p, q, drafts, rng):
         return np.roll(rows_of(chain).verify(p, q, drafts, rng), 1, axis=0)
 
     kernel, rng = audit.BlockBatchCandidate(turned), np.random.default_rng(4)
@@ -145,6 +144,6 @@ def test_rows_that_are_answered_for_each_other_show_in_small_batches() -> None:
     ],
     ids=["one axis", "rows missing", "nothing", "outside", "below", "a gap", "floats"],
 )
-def test_what_is_no_block_is_refused(answer: Any) -> None:
+def test_what_is_no_block_is_refused(answer):
     with pytest.raises(CandidateFailure, match="must return"):
         audited(audit.BlockBatchCandidate(answer))

@@ -1,7 +1,6 @@
 """Callables as what they are, what they may answer, and what is said of those that are none."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,11 +42,11 @@ from tests.audit.callables import as_floats
         (otm.KSeq(), VerifierCandidate),
     ],
 )
-def test_what_it_is_is_found_out(verify: Any, kind: type[audit.Candidate]) -> None:
+def test_what_it_is_is_found_out(verify, kind):
     assert isinstance(classify(verify), kind)
 
 
-def test_the_corpus_is_told_apart_and_how_many_uniforms_are_found_out_too() -> None:
+def test_the_corpus_is_told_apart_and_how_many_uniforms_are_found_out_too():
     """One that reads one for the replacement and one for the bonus needs more than the standard
     γ + 1.
     """
@@ -56,7 +55,7 @@ def test_the_corpus_is_told_apart_and_how_many_uniforms_are_found_out_too() -> N
         assert isinstance(mutant.candidate, kind), mutant.name
         assert isinstance(classify(mutant.candidate.verify), kind), mutant.name
 
-    def textbook(p: Any, q: Any, drafts: Any, uniforms: Any) -> Any:
+    def textbook(p, q, drafts, uniforms):
         read = [uniforms[i] for i in range(len(drafts) + 2)]
         return blocks.bonus_after_rejection(p, q, drafts, read)
 
@@ -65,7 +64,7 @@ def test_the_corpus_is_told_apart_and_how_many_uniforms_are_found_out_too() -> N
     assert found.num_uniforms(2, 3) == 6
 
 
-def test_what_says_itself_what_it_is_stays_so() -> None:
+def test_what_says_itself_what_it_is_stays_so():
     thing = LogitCandidate(lambda *a: 0)
     assert classify(thing) is thing
     assert not thing.takes_blocks
@@ -80,12 +79,12 @@ def test_what_says_itself_what_it_is_stays_so() -> None:
         (lambda p, q, d, u: "no token", "For one token: The callable must return a token"),
     ],
 )
-def test_what_fits_nothing_is_refused_with_every_attempt(verify: Any, said: str) -> None:
+def test_what_fits_nothing_is_refused_with_every_attempt(verify, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         classify(verify)
 
 
-def test_logits_of_a_block() -> None:
+def test_logits_of_a_block():
     found = classify(gaps.on_laws(blocks.chain, lambda heat: heat).verify)
     assert isinstance(found, LogitCandidate)
     assert found.takes_blocks
@@ -101,7 +100,7 @@ class TestAnswers:
     @pytest.mark.parametrize(
         "answer", [None, 0.5, "a", True, (0, True, 1), np.array([0, 1])], ids=repr
     )
-    def test_what_is_no_token_is_refused(self, answer: Any) -> None:
+    def test_what_is_no_token_is_refused(self, answer):
         with pytest.raises(
             CandidateFailure, match=r"(?s)must return a token.*probability 1 on draft=\[0.5, 0.5\]"
         ):
@@ -112,14 +111,14 @@ class TestAnswers:
         [np.int32(0), np.array([0]), np.array(0), (0, True), (np.array([0]), np.bool_(False))],
         ids=repr,
     )
-    def test_tokens_of_every_make_are_read(self, answer: Any) -> None:
+    def test_tokens_of_every_make_are_read(self, answer):
         assert audit.exact(lambda p, q, d, u: answer, PAIR).law.tolist() == [1.0, 0.0]
 
-    def test_a_token_outside_the_vocabulary_is_mass_that_is_missing(self) -> None:
+    def test_a_token_outside_the_vocabulary_is_mass_that_is_missing(self):
         result = audit.exact(lambda p, q, d, u: int(d[0]) if u[0] < 0.875 else 2, PAIR)
         assert math.isclose(result.total_variation, 0.125, abs_tol=1e-15)
 
-    def test_the_number_of_uniforms_is_the_callers(self) -> None:
+    def test_the_number_of_uniforms_is_the_callers(self):
         seen = []
         audit.exact(
             audit.TokenCandidate(
@@ -130,12 +129,12 @@ class TestAnswers:
         assert set(seen) == {5}
 
     @pytest.mark.parametrize("thing", [7, None, otm.Maximal, otm.Maximal()], ids=repr)
-    def test_a_candidate_is_a_function(self, thing: Any) -> None:
+    def test_a_candidate_is_a_function(self, thing):
         with pytest.raises(otm.errors.InvalidParameter, match="must be a function"):
             audit.TokenCandidate(thing)
 
     @pytest.mark.parametrize("answer", [[], [2], [0, 0, 0], None, [0.5], [-1], "ab"], ids=repr)
-    def test_what_is_no_block_is_refused(self, answer: Any) -> None:
+    def test_what_is_no_block_is_refused(self, answer):
         model = otm.sequence.ZerothOrder([0.5, 0.5])
         with pytest.raises(CandidateFailure, match="1 to 2 tokens"):
             audit.sequence(lambda p, q, d, u: answer, draft=model, target=model, num_drafts=1)
@@ -150,6 +149,6 @@ class TestAnswers:
             (BatchCandidate(lambda p, q, d, rng: None), "must return"),
         ],
     )
-    def test_what_fails_in_samples_is_named(self, candidate: Any, said: str) -> None:
+    def test_what_fails_in_samples_is_named(self, candidate, said):
         with pytest.raises(CandidateFailure, match=said):
             audit.sampled(candidate, PAIR, rng=np.random.default_rng(0))

@@ -4,8 +4,6 @@ fractions), sampled with the reason where it has no branches.
 """
 
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ SECONDS = 120.0
 DRAFT, TARGET = (MarkovModel(rows) for rows in CHAINED["after the token before"])
 
 
-def audited(candidate: Any, **options: Any) -> Any:
+def audited(candidate, **options):
     given = {"draft": DRAFT, "target": TARGET, "length": 2, "rng": np.random.default_rng(0)}
     return audit.step(candidate, **given | options)
 
@@ -39,7 +37,7 @@ def audited(candidate: Any, **options: Any) -> Any:
         (trees.recursive, "a tree of 2 drafts"),
     ],
 )
-def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
+def test_what_is_right_is_lossless(candidate, means):
     found = audit.battery(candidate, seconds=SECONDS)
     assert found.verdict == "lossless", str(found)
     assert means in str(found.coverage)
@@ -48,15 +46,13 @@ def test_what_is_right_is_lossless(candidate: Any, means: str) -> None:
 
 
 @pytest.mark.parametrize("gamma", [5, pytest.param(10, marks=pytest.mark.long)])
-def test_long_steps_are_told_by_a_few_positions_at_a_time(
-    gamma: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_steps_are_told_by_a_few_positions_at_a_time(gamma, monkeypatch):
     """Right, or wrong in the last token only: 3^γ drafts are too many to branch on, windows of a
     few are not.
     """
     monkeypatch.setattr(step_template, "GAMMA", gamma)
 
-    def bonus_of_the_draft(draft: Any, target: Any, rng: Any) -> list[int]:
+    def bonus_of_the_draft(draft, target, rng):
         *tokens, last = step_template.candidate(draft, target, rng)
         if len(tokens) == gamma:
             last = int(rng.choice(draft.num_tokens, p=draft.next(tokens)))
@@ -75,8 +71,8 @@ def test_long_steps_are_told_by_a_few_positions_at_a_time(
 
 
 @pytest.mark.parametrize(("over", "verdict"), [(False, "lossless"), (True, "not lossless")])
-def test_nothing_follows_the_end_of_sequence(over: bool, verdict: str) -> None:
-    def plain(draft: Any, target: Any, rng: Any) -> list[int]:
+def test_nothing_follows_the_end_of_sequence(over, verdict):
+    def plain(draft, target, rng):
         x = int(rng.choice(3, p=target.next([])))
         if x == 2 and not over:
             return [x]
@@ -85,10 +81,10 @@ def test_nothing_follows_the_end_of_sequence(over: bool, verdict: str) -> None:
     assert audited(plain, end=2).verdict == verdict
 
 
-def test_a_loop_that_is_left_by_luck_comes_to_an_end() -> None:
+def test_a_loop_that_is_left_by_luck_comes_to_an_end():
     """It goes on with probability .55: the likelier part alone would be followed for ever."""
 
-    def after_a_wait(draft: Any, target: Any, rng: Any) -> list[int]:
+    def after_a_wait(draft, target, rng):
         while rng.random() < 0.55:
             pass
         return [int(rng.random() < 0.5)]
@@ -98,14 +94,14 @@ def test_a_loop_that_is_left_by_luck_comes_to_an_end() -> None:
     assert (found.verdict, type(found)) == ("lossless", JointAudit)
 
 
-def summed(draft: Any, target: Any, rng: Any) -> list[int]:
+def summed(draft, target, rng):
     """Sample the target by a sum of uniforms, which has no branches."""
     u = (rng.random() + rng.random()) % 1.0
     return [int(np.searchsorted(np.cumsum(target.next([]))[:-1], u, side="right"))]
 
 
-def test_what_has_no_branches_is_sampled_and_says_why() -> None:
-    def floating(draft: Any, target: Any, rng: Any) -> list[int]:
+def test_what_has_no_branches_is_sampled_and_says_why():
+    def floating(draft, target, rng):
         u = float(rng.random())
         return [int(np.searchsorted(np.cumsum(draft.next([])), u, side="right"))]
 
@@ -119,8 +115,8 @@ def test_what_has_no_branches_is_sampled_and_says_why() -> None:
     assert "samples" in right.summary()
 
 
-def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
-    def slow(draft: Any, target: Any, rng: Any) -> list[int]:
+def test_samples_find_what_their_time_allows_or_what_is_asked():
+    def slow(draft, target, rng):
         time.sleep(1e-4)
         return summed(draft, target, rng)
 
@@ -140,17 +136,17 @@ def test_samples_find_what_their_time_allows_or_what_is_asked() -> None:
         assert found.errors.false_alarm <= 1e-9 / 3
 
 
-def path_down(candidate: Any, *parents: int, replacement: bool = True) -> Any:
+def path_down(candidate, *parents, replacement=True):
     rng, options = np.random.default_rng(0), {"replacement": replacement}
     return audit.tree_kernel(
         candidate, draft=DRAFT, target=TARGET, parents=parents, rng=rng, **options
     )
 
 
-def test_a_tree_is_given_as_engines_have_it() -> None:
+def test_a_tree_is_given_as_engines_have_it():
     seen = []
 
-    def look(tree: Any, rng: Any) -> list[int]:
+    def look(tree, rng):
         seen.append(tree)
         return trees.recursive(tree, rng)
 
@@ -172,7 +168,7 @@ def test_a_tree_is_given_as_engines_have_it() -> None:
         ),
     ],
 )
-def test_what_fails_everywhere_says_so(ask: Callable[[], Any], said: str) -> None:
+def test_what_fails_everywhere_says_so(ask, said):
     with pytest.raises(CandidateFailure, match=said):
         ask()
 
@@ -196,6 +192,6 @@ def test_what_fails_everywhere_says_so(ask: Callable[[], Any], said: str) -> Non
         ),
     ],
 )
-def test_what_is_not_of_wholes_is_refused(ask: Callable[[], Any], said: str) -> None:
+def test_what_is_not_of_wholes_is_refused(ask, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         ask()

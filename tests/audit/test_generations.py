@@ -16,10 +16,10 @@ from otm.audit.templates.generate import candidate as right
 Fault = Callable[[Any, Any, Any], Any]
 
 
-def altered(**changed: Callable[[Any], Any]) -> Fault:
+def altered(**changed):
     """The right loop, asked for something else than it should do."""
 
-    def loop(draft: Any, target: Any, request: Any) -> Any:
+    def loop(draft, target, request):
         changes = {name: change(request) for name, change in changed.items()}
         return right(draft, target, dataclasses.replace(request, **changes))
 
@@ -32,15 +32,15 @@ class StaleCache(ToyCache):
     rejected = 0
 
     @property
-    def length(self) -> int:
+    def length(self):
         return super().length - self.rejected
 
-    def crop(self, length: int) -> None:
+    def crop(self, length):
         self.rejected += self.length - length
 
 
-def stale_row(draft: Any, target: Any, request: Any) -> Any:
-    def model(ids: Any, cache: Any = None) -> Any:
+def stale_row(draft, target, request):
+    def model(ids, cache=None):
         found = target(ids, cache=cache)
         kept = StaleCache(found.cache.tokens)
         kept.rejected = 0 if cache is None else cache.rejected
@@ -49,7 +49,7 @@ def stale_row(draft: Any, target: Any, request: Any) -> Any:
     return right(draft, model, request)
 
 
-def verdict(loop: Any, **options: Any) -> Any:
+def verdict(loop, **options):
     found = audit.generate(loop, rng=np.random.default_rng(0), **options)
     assert isinstance(found, JointAudit), found.reason
     return found.verdict
@@ -65,7 +65,7 @@ TWO_ROWS = {"prompts": [(0, 1), (1,)], "length": 2}
         (right, {**TWO_ROWS, "padding": "right"}),
     ],
 )
-def test_what_is_done_right_is_lossless(loop: Any, options: Any) -> None:
+def test_what_is_done_right_is_lossless(loop, options):
     """Temperatures, top-p, an end and padding on the left: the battery of the template."""
     assert verdict(loop, **options) == "lossless"
 
@@ -83,11 +83,11 @@ def test_what_is_done_right_is_lossless(loop: Any, options: Any) -> None:
         (stale_row, {}),
     ],
 )
-def test_what_is_done_wrong_shows(loop: Any, options: Any) -> None:
+def test_what_is_done_wrong_shows(loop, options):
     assert verdict(loop, **options) == "not lossless"
 
 
-def test_the_model_sees_what_is_attended_to() -> None:
+def test_the_model_sees_what_is_attended_to():
     left, right = (
         TARGET(ids, attention_mask=mask).logits[0]
         for ids, mask in (([[7, 0, 1]], [[0, 1, 1]]), ([[0, 1, 7]], [[1, 1, 0]]))
@@ -111,6 +111,6 @@ def test_the_model_sees_what_is_attended_to() -> None:
         ({"loop": lambda draft, target, request: [[0]]}, "must get 3 tokens"),
     ],
 )
-def test_what_is_no_request_or_ends_early_is_refused(options: Any, said: str) -> None:
+def test_what_is_no_request_or_ends_early_is_refused(options, said):
     with pytest.raises(otm.errors.OtmError, match=said):
         verdict(**{"loop": right} | options)

@@ -4,7 +4,6 @@ own samplers; the corpus has mistakes with their distances in fractions.
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +15,10 @@ from tests import instances
 from tests.audit.callables import maximal
 
 
-def test_kl_and_the_worst_token() -> None:
+def test_kl_and_the_worst_token():
     """Infinite where something that the target can write never comes out."""
 
-    def trusting(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    def trusting(p, q, drafts, uniforms):
         return int(drafts[0])
 
     target = [0.25, 0.5, 0.25]
@@ -44,9 +43,7 @@ def test_kl_and_the_worst_token() -> None:
     ],
     ids=repr,
 )
-def test_registered_verifiers_get_the_verdict_that_they_claim(
-    verifier: otm.Verifier, law: otm.Law
-) -> None:
+def test_registered_verifiers_get_the_verdict_that_they_claim(verifier, law):
     """By their kernels: a lossless one passes; a lossy one fails somewhere, by the TV of its closed
     form to 1e-10. A race is integrated numerically.
     """
@@ -58,7 +55,7 @@ def test_registered_verifiers_get_the_verdict_that_they_claim(
         assert abs(result.total_variation - predicted.total_variation) < 1e-10
 
 
-def rectangular(verifier: otm.Verifier, law: otm.Law) -> bool:
+def rectangular(verifier, law):
     """Whether the sampler compares its uniforms with numbers only, so that boxes tell all."""
     return not (
         isinstance(verifier, otm.Optimal | otm.TvOptimal)
@@ -70,13 +67,13 @@ def rectangular(verifier: otm.Verifier, law: otm.Law) -> bool:
     }
 
 
-def executed(verifier: otm.Verifier, problem: otm.Problem) -> audit.TokenCandidate:
+def executed(verifier, problem):
     """The steps that a sampler executes on given drafts, on one row, as a candidate for this
     problem.
     """
     rule = otm.prepare(verifier, problem)
 
-    def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+    def verify(draft, target, drafts, uniforms):
         output, accepted = rule.verify(drafts[None, :], uniforms[None, :], None)
         return int(output[0]), bool(accepted[0])
 
@@ -93,8 +90,8 @@ STEPS = [p for p in instances.supported_pairs((1, 2)) if rectangular(*p.values)]
 @pytest.mark.parametrize(("verifier", "law"), STEPS)
 @pytest.mark.parametrize("name", ["reversed", "zeros"])
 def test_the_steps_that_samplers_execute_have_the_law_that_closed_forms_predict(
-    verifier: otm.Verifier, law: otm.Law, name: str
-) -> None:
+    verifier, law, name
+):
     """`verify` integrated over its uniforms, against output law, distortion and both acceptances,
     which share no code with it.
     """
@@ -119,7 +116,7 @@ def test_the_steps_that_samplers_execute_have_the_law_that_closed_forms_predict(
     ],
     ids=repr,
 )
-def test_drawing_and_verifying_together(verifier: otm.Verifier, law: otm.Law) -> None:
+def test_drawing_and_verifying_together(verifier, law):
     """The drafts come from the sampler's own uniforms too: its joint law against the enumerated
     one, entry by entry.
     """
@@ -135,7 +132,7 @@ def test_drawing_and_verifying_together(verifier: otm.Verifier, law: otm.Law) ->
 
 
 @pytest.mark.parametrize("verifier", [otm.Race(), otm.ListRace()], ids=repr)
-def test_the_race_that_a_sampler_runs_is_exact(verifier: otm.Verifier) -> None:
+def test_the_race_that_a_sampler_runs_is_exact(verifier):
     """Drafter and verifier share their arrivals: noise that is used twice, known exactly."""
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
     result = audit.library_sampler(verifier, problem)
@@ -157,8 +154,8 @@ class TestWhatHidesFromTheTrace:
             lambda u: f"{u[1]}"[2:4] == "77",
         ],
     )
-    def test_it_is_not_called_lossless(self, hidden: Any) -> None:
-        def verify(p: Any, q: Any, drafts: Any, u: Any) -> int:
+    def test_it_is_not_called_lossless(self, hidden):
+        def verify(p, q, drafts, u):
             return 0 if hidden(u) else int(maximal(p, q, drafts, u)[0])
 
         problem = otm.Problem(draft=[0.6, 0.4], target=[0.3, 0.7], law=otm.IID(1))

@@ -5,9 +5,7 @@ accepted drafts: an alarm where more is accepted than can be, and no all-clear e
 import itertools
 import json
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from otm.engines import AcceptanceRecord
 from otm.engines.records.tally import Tally
 
 
-def seen(output: int, target: Any, draft: Any = None, drafts: Any = ()) -> LogRecord:
+def seen(output, target, draft=None, drafts=()):
     """A record with complete laws."""
     return LogRecord(
         "",
@@ -37,7 +35,7 @@ def seen(output: int, target: Any, draft: Any = None, drafts: Any = ()) -> LogRe
     ("verifier", "verdict"),
     [(otm.Maximal(), "no difference found"), (otm.Lenience(0.5), "not lossless")],
 )
-def test_a_server_that_drafts_is_told_by_its_log(verifier: otm.Verifier, verdict: str) -> None:
+def test_a_server_that_drafts_is_told_by_its_log(verifier, verdict):
     """Every context is new."""
     rng, log = np.random.default_rng(0), []
     for p, r in rng.dirichlet(np.full(12, 0.4), (500, 2)):
@@ -51,7 +49,7 @@ def test_a_server_that_drafts_is_told_by_its_log(verifier: otm.Verifier, verdict
     assert str(result).startswith(f"## `log`: {verdict}")
 
 
-def test_found_without_the_draft_law_too() -> None:
+def test_found_without_the_draft_law_too():
     """Only targets and outputs are logged; the output is the target's favourite too often."""
     rng = np.random.default_rng(1)
     laws = rng.dirichlet(np.full(8, 0.5), 800)
@@ -59,7 +57,7 @@ def test_found_without_the_draft_law_too() -> None:
     assert (found.verdict, found.membership) == ("not lossless", None)
 
 
-def test_the_level_is_what_it_says() -> None:
+def test_the_level_is_what_it_says():
     """Outputs drawn from the logged target over changing contexts; a correct test breaks a bound
     with probability 1e-9.
     """
@@ -75,7 +73,7 @@ def test_the_level_is_what_it_says() -> None:
     assert max(highest) > 0.5  # the evidence moves at all
 
 
-def test_the_bound_on_the_variation_holds() -> None:
+def test_the_bound_on_the_variation_holds():
     """The outputs come from the draft: the mean variation is known exactly from the contexts."""
     rng = np.random.default_rng(3)
     pairs = rng.dirichlet(np.ones(5), (800, 2))
@@ -85,7 +83,7 @@ def test_the_bound_on_the_variation_holds() -> None:
 
 
 class TestPower:
-    def test_one_context_is_no_verdict_however_often_it_is_seen(self) -> None:
+    def test_one_context_is_no_verdict_however_often_it_is_seen(self):
         rng = np.random.default_rng(5)
         for laws, verdict in (
             (np.full((500, 2), 0.5), "no verdict"),
@@ -94,7 +92,7 @@ class TestPower:
             log = (seen(int(rng.random() >= q[0]), q) for q in laws)
             assert audit.server_log(log, errors=audit.Errors(detect=0.3)).verdict == verdict
 
-    def test_a_drift_is_found_as_often_as_promised(self) -> None:
+    def test_a_drift_is_found_as_often_as_promised(self):
         """Mass .3 moves to the draft's favourite, in contexts none of which comes twice; β = .1:
         above 7 misses of 20 have 4e-4.
 
@@ -102,7 +100,7 @@ class TestPower:
         rng = np.random.default_rng(6)
         errors = audit.Errors(detect=0.3, missed=0.1)
 
-        def log() -> Iterator[LogRecord]:
+        def log():
             for _ in range(audit.records_needed(errors)):
                 p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.full(5, 9.0))
                 favourite = int(p.argmax())
@@ -113,7 +111,7 @@ class TestPower:
         verdicts = [audit.server_log(log(), errors=errors).verdict for _ in range(20)]
         assert verdicts.count("not lossless") >= 13
 
-    def test_the_fixed_bets_are_the_mean_over_all_sets_of_cells(self) -> None:
+    def test_the_fixed_bets_are_the_mean_over_all_sets_of_cells(self):
         sorting = log_audit._Sorting(np.array([30.0, 5.0, 15.0]), np.array([20.5, 13.0, 16.5]))
         surplus = sorting.seen - sorting.expected
         terms = [
@@ -127,13 +125,13 @@ class TestPower:
     @pytest.mark.parametrize(
         ("detect", "missed"), [(0.02, 1e-3), (0.1, 0.5), (1e-3, 1e-9), (1.0, 1e-3)]
     )
-    def test_records_and_drift_are_inverse(self, detect: float, missed: float) -> None:
+    def test_records_and_drift_are_inverse(self, detect, missed):
         errors = audit.Errors(detect=detect, missed=missed)
         needed = audit.records_needed(errors=errors)
         assert log_audit._drift_found(needed, errors) <= detect
         assert needed == 1 or log_audit._drift_found(needed - 1, errors) > detect
 
-    def test_the_fixed_bets_alone_reach_the_alarm(self) -> None:
+    def test_the_fixed_bets_alone_reach_the_alarm(self):
         """At the number promised, with the outputs short of their mean by what has probability β:
         the surplus spread over half of the cells, so that few other sets have as much.
         """
@@ -145,12 +143,12 @@ class TestPower:
         assert sorting.log_fixed(needed) - math.log(log_audit._MOST_PARTS) >= math.log(1e9)
 
 
-def test_an_impossible_token_is_an_alarm_by_itself() -> None:
+def test_an_impossible_token_is_an_alarm_by_itself():
     result = audit.server_log([parse_record('{"output": 1, "target": [1.0, 0.0]}', 1)])
     assert (result.verdict, result.alarm_at, result.log_e_value) == ("not lossless", 1, math.inf)
 
 
-def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_log_is_refused(tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.touch()
     for path in (tmp_path / "absent", tmp_path, Path("/dev/zero"), empty):
@@ -162,7 +160,7 @@ class TestUnlistedTokens:
     """The tail is many tokens: it must neither be taken for 0 nor for one likely token."""
 
     @pytest.mark.parametrize("law", [otm.TopK(1), otm.TopK(2), otm.Greedy(2)])
-    def test_a_heavy_tail_is_not_the_likeliest_token(self, law: otm.Law) -> None:
+    def test_a_heavy_tail_is_not_the_likeliest_token(self, law):
         # p = (.35, .25, 8 tokens of .05): token 0 is always drafted, and q = (1, 0, …) always
         # accepts it.
         part = {"tokens": [0, 1], "tail": 0.4, "probabilities": [0.35, 0.25]}
@@ -171,21 +169,21 @@ class TestUnlistedTokens:
         result = audit.server_log((parse_record(line, i) for i in range(1, 301)), law=law)
         assert (result.verdict, result.alarm_at, result.contexts) == ("no verdict", None, 1)
 
-    def test_more_or_fewer_drafts_than_there_could_be(self) -> None:
+    def test_more_or_fewer_drafts_than_there_could_be(self):
         part = {"tokens": [0], "probabilities": [0.2], "tail": 0.8}
         for drafts, optimum in (([0, 7, 3], 1.0), ([0, 7], None)):  # the latter are too few
             line = json.dumps({"drafts": drafts, "draft": part, "target": part, "output": 7})
             found = audit.server_log([parse_record(line, 1)], law=otm.WithoutReplacement(3))
             assert found.optimum == optimum
 
-    def test_different_drafters_have_no_place_in_a_record(self) -> None:
+    def test_different_drafters_have_no_place_in_a_record(self):
         with pytest.raises(otm.errors.InvalidParameter, match="one draft distribution"):
             audit.server_log(
                 [parse_record('{"output": 0, "target": [0.5, 0.5]}', 1)], law=otm.Product(2)
             )
 
 
-def test_laws_in_part_are_brought_together() -> None:
+def test_laws_in_part_are_brought_together():
     line = {
         "target": {"tokens": [3, 8, 1], "probabilities": [0.6, 0.3, 0.05], "tail": 0.05},
         "draft": {"tokens": [8, 3, 7], "probabilities": [0.5, 0.25, 0.125], "tail": 0.125},
@@ -245,14 +243,12 @@ BAD = [
 
 
 @pytest.mark.parametrize("line", BAD, ids=range(len(BAD)))
-def test_what_is_no_record_is_refused_with_its_number(line: str) -> None:
+def test_what_is_no_record_is_refused_with_its_number(line):
     with pytest.raises(InvalidRecord, match="Line 41 is no record"):
         parse_record(line, 41)
 
 
-def test_the_reader_streams_and_bounds_what_it_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reader_streams_and_bounds_what_it_reads(tmp_path, monkeypatch):
     file = tmp_path / "log.jsonl"
     monkeypatch.setattr("otm.audit.token_log.LONGEST_LINE", 200)
     file.write_text(json.dumps(GOOD) + "\n" + "x" * 500, encoding="utf-8")
@@ -262,7 +258,7 @@ def test_the_reader_streams_and_bounds_what_it_reads(
         next(stream)
 
 
-def test_the_error_names_the_file_and_what_is_empty_is_not_waited_for(tmp_path: Path) -> None:
+def test_the_error_names_the_file_and_what_is_empty_is_not_waited_for(tmp_path):
     path = tmp_path / "outputs.jsonl"
     path.write_text('{"output": 0, "target": [1.0]}\n{}\n')
     with pytest.raises(InvalidRecord, match=r"outputs\.jsonl: Line 2 is no record"):
@@ -270,13 +266,13 @@ def test_the_error_names_the_file_and_what_is_empty_is_not_waited_for(tmp_path: 
     assert list(read_log("/proc/self/status")) == []  # a regular file by its mode, of size 0
 
 
-def record_of(histogram: Any, unit: str = "request") -> AcceptanceRecord:
+def record_of(histogram, unit="request"):
     return AcceptanceRecord(
         form="counts", unit=unit, parts=(Tally.of_histogram(histogram, name="a"),), convention=""
     )
 
 
-def test_more_than_possible_is_an_alarm_and_bounds_the_total_variation() -> None:
+def test_more_than_possible_is_an_alarm_and_bounds_the_total_variation():
     """10,000 steps accept .9 and .7 of two drafts; .8 and .7 are possible; √(log(40)/20,000) =
     .0136 at 95 %.
     """
@@ -299,9 +295,7 @@ def test_more_than_possible_is_an_alarm_and_bounds_the_total_variation() -> None
         ),  # ten steps show nothing
     ],
 )
-def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(
-    histogram: Any, expected: Any, said: str
-) -> None:
+def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(histogram, expected, said):
     found = audit.acceptance_counts(record_of(histogram), expected=expected)
     assert found.verdict == "no verdict"
     assert said in str(found)
@@ -320,9 +314,7 @@ def test_otherwise_there_is_no_verdict_and_it_says_what_is_missing(
         ),
     ],
 )
-def test_means_have_no_position_and_rates_are_rounded(
-    part: Tally, excess: float, severity: float, said: str
-) -> None:
+def test_means_have_no_position_and_rates_are_rounded(part, excess, severity, said):
     record = AcceptanceRecord(form="means", unit="run", parts=(part,), convention="")
     found = audit.acceptance_counts(record, expected=(0.1,))
     assert [found.excess, found.severity] == pytest.approx([excess, severity], abs=1e-12)
@@ -330,7 +322,7 @@ def test_means_have_no_position_and_rates_are_rounded(
     assert said in str(found)
 
 
-def test_false_alarms_and_power() -> None:
+def test_false_alarms_and_power():
     """At level .05 over two positions, in 2,000 records of a lossless engine: 145 alarms or more
     have probability 1e-5.
 
@@ -340,7 +332,7 @@ def test_false_alarms_and_power() -> None:
     steps, most = 400, np.array([0.7, 0.5])
     errors = audit.Errors(false_alarm=0.05, missed=0.1)
 
-    def alarms(rates: Any) -> int:
+    def alarms(rates):
         exactly = [1.0 - rates[0], rates[0] - rates[1], rates[1]]
         drawn = rng.multinomial(steps, exactly, size=2_000)
         seen = [
@@ -357,6 +349,6 @@ def test_false_alarms_and_power() -> None:
 
 
 @pytest.mark.parametrize("expected", [(0.5, 0.8), (1.2,), ("x",)])
-def test_what_is_refused(expected: Any) -> None:
+def test_what_is_refused(expected):
     with pytest.raises(otm.errors.OtmError):
         audit.acceptance_counts(record_of([1, 1]), expected=expected)

@@ -5,7 +5,6 @@ machines, each read back by what it is for.
 import dataclasses
 import json
 import pkgutil
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -61,9 +60,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize(("carry_out", "said"), EXAMPLES.values(), ids=EXAMPLES)
-def test_every_report_begins_with_what_was_tested_by_what_and_what_was_not(
-    carry_out: Any, said: list[str]
-) -> None:
+def test_every_report_begins_with_what_was_tested_by_what_and_what_was_not(carry_out, said):
     result = carry_out()
     line = str(result.coverage)
     assert str(result).split("\n", 1)[1].startswith(line)
@@ -72,11 +69,11 @@ def test_every_report_begins_with_what_was_tested_by_what_and_what_was_not(
         assert words in line
 
 
-def test_the_first_line_says_what_stands_behind_lossless() -> None:
+def test_the_first_line_says_what_stands_behind_lossless():
     """Probed cells are no proof; of noise kept from 0 by ε up to ε a draw is neglected."""
 
-    def clamped(epsilon: float) -> Any:
-        def verify(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+    def clamped(epsilon):
+        def verify(p, q, drafts, uniforms):
             return int(np.argmax(q / (-np.log(np.random.random(2) + epsilon))))  # noqa: NPY002
 
         return audit.exact(verify, PROBLEM)
@@ -89,7 +86,7 @@ def test_the_first_line_says_what_stands_behind_lossless() -> None:
     assert clamped(1e-6).verdict == "undecided"
 
 
-def test_coverages_of_several_audits_are_put_together() -> None:
+def test_coverages_of_several_audits_are_put_together():
     """The largest batch of samples, the coarsest and the finest of what they find; of two notes on
     state the one that says more.
     """
@@ -117,12 +114,12 @@ def test_coverages_of_several_audits_are_put_together() -> None:
     )
 
 
-def test_no_function_hides_a_module() -> None:
+def test_no_function_hides_a_module():
     modules = {found.name for found in pkgutil.iter_modules(audit.__path__)}
     assert not modules & {*audit.__all__}
 
 
-def test_json(failing: Any) -> None:
+def test_json(failing):
     found = json.loads(exports.as_json(failing, "kernels:verify"))
     assert (found["name"], found["verdict"]) == ("resample_target", "not lossless")
     assert found["coverage"]["line"] == str(failing.coverage)
@@ -134,7 +131,7 @@ def test_json(failing: Any) -> None:
     assert "from kernels import verify" in found["counterexample"]["test"]
 
 
-def test_junit(failing: Any) -> None:
+def test_junit(failing):
     suite = ElementTree.fromstring(exports.as_junit(failing))
     failures = {
         case.get("name"): case.find("failure") is not None for case in suite.iter("testcase")
@@ -145,7 +142,7 @@ def test_junit(failing: Any) -> None:
     assert "`resample_target`: not lossless" in (suite.findtext("system-out") or "")
 
 
-def test_sarif(failing: Any) -> None:
+def test_sarif(failing):
     log = exports.as_sarif(failing, one_token.resample_target)
     (run,) = json.loads(log)["runs"]
     (result,) = run["results"]
@@ -158,7 +155,7 @@ def test_sarif(failing: Any) -> None:
     assert json.loads(exports.as_sarif(passed))["runs"][0]["results"] == []
 
 
-def test_the_counterexample_is_a_test_that_fails_until_it_is_mended(failing: Any) -> None:
+def test_the_counterexample_is_a_test_that_fails_until_it_is_mended(failing):
     """One of a token, and one of blocks, which fails from its second position on."""
     shared = audit.shrink_sequence(blocks.one_uniform_for_all_positions, num_drafts=[2])
     assert shared is not None
@@ -173,7 +170,7 @@ def test_the_counterexample_is_a_test_that_fails_until_it_is_mended(failing: Any
         carry_out(found, path, **{fault.__name__: right})
 
 
-def at_temperature_one(draft: Any, target: Any, request: Any) -> list[list[int]]:
+def at_temperature_one(draft, target, request):
     return generate.candidate(draft, target, dataclasses.replace(request, temperature=1.0))
 
 
@@ -190,7 +187,7 @@ def at_temperature_one(draft: Any, target: Any, request: Any) -> list[list[int]]
     ],
     ids=["logits", "step", "tree", "generation"],
 )
-def test_the_counterexample_of_every_kind_runs_as_it_stands(candidate: Any, only: str) -> None:
+def test_the_counterexample_of_every_kind_runs_as_it_stands(candidate, only):
     found = audit.battery(candidate, only=only).counterexample
     function = getattr(candidate, "verify", candidate)
     path = f"{function.__module__}:{function.__name__}"
@@ -200,5 +197,5 @@ def test_the_counterexample_of_every_kind_runs_as_it_stands(candidate: Any, only
         carry_out(found, path)
 
 
-def test_what_is_not_integrated_has_no_test() -> None:
+def test_what_is_not_integrated_has_no_test():
     assert exports.as_test(audit.outputs(np.zeros(50, dtype=int), target=[0.5, 0.5]), "x") == ""

@@ -14,37 +14,37 @@ from otm.errors import InvalidParameter
 Noise = Callable[[np.random.Generator, Any], Any]
 
 
-def normal(rng: np.random.Generator, shape: Any) -> Any:
+def normal(rng, shape):
     return 0.002 * rng.standard_normal(shape)
 
 
-def laplace(rng: np.random.Generator, shape: Any) -> Any:
+def laplace(rng, shape):
     return 0.002 * rng.laplace(size=shape)
 
 
-def of_many_scales(rng: np.random.Generator, shape: Any) -> Any:
+def of_many_scales(rng, shape):
     """Positions with up to ten times the noise of others."""
     return 0.001 * np.exp(rng.uniform(0.0, 2.3, (*shape[:2], 1))) * rng.standard_normal(shape)
 
 
-def on_a_grid(rng: np.random.Generator, shape: Any) -> Any:
+def on_a_grid(rng, shape):
     """As bfloat16 has it, most values where they were."""
     return np.round(rng.standard_normal(shape) * 0.6) / 16
 
 
-def nothing(rng: np.random.Generator, shape: Any) -> Any:
+def nothing(rng, shape):
     return np.zeros(shape)
 
 
-def that_grows(rng: np.random.Generator, shape: Any) -> Any:
+def that_grows(rng, shape):
     """None at the first token, which a common prefill makes, and full noise from the fifth on."""
     return np.minimum(1.0, np.arange(shape[1]) / 5)[None, :, None] * normal(rng, shape)
 
 
-def beside(places: slice) -> Noise:
+def beside(places):
     """Normal noise, and values that are off by about 2 at some places."""
 
-    def noise(rng: np.random.Generator, shape: Any) -> Any:
+    def noise(rng, shape):
         found = normal(rng, shape)
         found[:, places] += 2.0 * rng.standard_normal(found[:, places].shape)
         return found
@@ -52,13 +52,11 @@ def beside(places: slice) -> Noise:
     return noise
 
 
-def rare(rng: np.random.Generator, shape: Any) -> Any:
+def rare(rng, shape):
     return 0.3 * (rng.random((*shape[:2], 1)) < 0.001) * rng.standard_normal(shape)
 
 
-def runs(
-    rng: np.random.Generator, noise: Noise = normal, *, texts: int = 8, length: int = 200
-) -> tuple[list[LoggedText], list[LoggedText]]:
+def runs(rng, noise=normal, *, texts=8, length=200):
     """Return two greedy runs that differ by noise: five tokens a position, margins of mean 1,
     on a grid as the noise, independent of the context; after a flip other tokens.
     """
@@ -71,7 +69,7 @@ def runs(
     return of_values(names, values), of_values(names, values + noise(rng, values.shape), 60)
 
 
-def of_values(names: Any, values: Any, flipped: int = 0) -> list[LoggedText]:
+def of_values(names, values, flipped=0):
     """Return the texts of the likeliest tokens; one that is not the first of its list is followed
     by other tokens.
     """
@@ -89,7 +87,7 @@ def of_values(names: Any, values: Any, flipped: int = 0) -> list[LoggedText]:
     return found
 
 
-def with_tokens(text: LoggedText, choose: Callable[[int, list[Any], Any], Any]) -> LoggedText:
+def with_tokens(text, choose):
     """Return a text in which each token is chosen by place, from the likeliest and their values."""
     ranked = [sorted(top, key=top.__getitem__, reverse=True) for top in text.top]
     tokens = map(choose, range(len(ranked)), ranked, text.top)
@@ -98,7 +96,7 @@ def with_tokens(text: LoggedText, choose: Callable[[int, list[Any], Any], Any]) 
 
 @pytest.mark.parametrize("noise", [normal, laplace, of_many_scales, on_a_grid, that_grows])
 @pytest.mark.parametrize("texts", [16, pytest.param(1_000, marks=pytest.mark.long)])
-def test_rounding_is_called_rounding(noise: Noise, texts: int) -> None:
+def test_rounding_is_called_rounding(noise, texts):
     found = audit.same_text(*runs(np.random.default_rng(5), noise, texts=texts))
     assert (found.verdict, found.obstacle) == ("rounding", ""), str(found)
     mean, spread = found.expected
@@ -114,7 +112,7 @@ FAULTY = 100
 """Where faults begin."""
 
 
-def shifted(text: LoggedText, by: int) -> LoggedText:
+def shifted(text, by):
     tokens, top = (part[:FAULTY] + part[FAULTY + by :] for part in (text.tokens, text.top))
     return LoggedText(tokens, top, finish="length")
 
@@ -140,9 +138,7 @@ def shifted(text: LoggedText, by: int) -> LoggedText:
         ),
     ],
 )
-def test_planted_faults_are_found_where_they_are(
-    fault: Callable[[LoggedText], LoggedText], noise: Noise, token: int, words: str
-) -> None:
+def test_planted_faults_are_found_where_they_are(fault, noise, token, words):
     """At their first token, or, where they spoil values at random, within 20 of it."""
     plain, speculative = runs(np.random.default_rng(1), noise)
     found = audit.same_text(plain, [fault(text) for text in speculative])
@@ -152,7 +148,7 @@ def test_planted_faults_are_found_where_they_are(
     assert found.headline.startswith(f"fault: at token {found.faults[0].token} of text ")
 
 
-def test_a_lenient_choice_within_the_noise_is_found_by_its_number() -> None:
+def test_a_lenient_choice_within_the_noise_is_found_by_its_number():
     """The runner-up is written wherever it is within .03: less than this noise may change."""
     plain, speculative = runs(np.random.default_rng(2), of_many_scales, texts=16)
     lenient = [
@@ -164,7 +160,7 @@ def test_a_lenient_choice_within_the_noise_is_found_by_its_number() -> None:
     assert "behind the likeliest of its own list" in found.headline
 
 
-def test_the_last_of_equal_tokens_is_a_fault_where_nothing_is_rounded() -> None:
+def test_the_last_of_equal_tokens_is_a_fault_where_nothing_is_rounded():
     pair = runs(np.random.default_rng(3), nothing)
     assert audit.same_text(*pair).verdict == "identical"
     first, last = (
@@ -182,7 +178,7 @@ def test_the_last_of_equal_tokens_is_a_fault_where_nothing_is_rounded() -> None:
     assert "a tie, of which the speculative run takes the last token" in found.headline
 
 
-def test_a_forced_run_is_compared_behind_the_first_difference() -> None:
+def test_a_forced_run_is_compared_behind_the_first_difference():
     """The plain model along the speculative text: every flip counts, and a fault behind one."""
     plain, _ = runs(np.random.default_rng(4))
     written = with_tokens(plain[0], lambda j, ranked, top: ranked[4 * (j in (50, 150))])
@@ -196,7 +192,7 @@ FEW = LoggedText((5, 9), ({5: -0.1, 7: -2.5}, {9: -0.7, 3: -0.75}))
 OTHER = dataclasses.replace(FEW, tokens=(5, 3), top=(FEW.top[0], {3: -0.7, 9: -0.75}))
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """The second list has moved by .1 to flip a margin of .05; a tolerance of that explains it."""
     assert audit.same_text([FEW], [FEW]).verdict == "identical"
     found = audit.same_text([FEW], [OTHER], tolerance=0.1001)
@@ -229,9 +225,7 @@ def test_by_hand() -> None:
         ),
     ],
 )
-def test_where_there_is_no_verdict_it_says_why(
-    plain: list[LoggedText], speculative: list[LoggedText], why: str
-) -> None:
+def test_where_there_is_no_verdict_it_says_why(plain, speculative, why):
     found = audit.same_text(plain, speculative)
     assert found.verdict == "no verdict"
     assert why in found.headline
@@ -241,14 +235,14 @@ def test_where_there_is_no_verdict_it_says_why(
     ("noise", "why"),
     [(rare, "too few to measure"), (beside(slice(0, None, 4)), "a fault from the start")],
 )
-def test_noise_that_is_too_rare_or_too_large_is_no_measure(noise: Noise, why: str) -> None:
+def test_noise_that_is_too_rare_or_too_large_is_no_measure(noise, why):
     """Wrong rows from token 0 on would teach that such changes are rounding."""
     found = audit.same_text(*runs(np.random.default_rng(6), noise, texts=100))
     assert found.verdict == "no verdict"
     assert why in found.headline
 
 
-def test_nearly_equal_values_are_no_tie() -> None:
+def test_nearly_equal_values_are_no_tie():
     """Changes of 3e-7 everywhere, one of which flips a margin of 2e-7: float32's rounding."""
     names = np.tile(np.arange(3), (4, 100, 1))
     values = np.tile([-1.0, -2.0, -3.0], (4, 100, 1))
@@ -258,7 +252,7 @@ def test_nearly_equal_values_are_no_tie() -> None:
     assert found.verdict != "fault"
 
 
-def test_parts_of_a_character_are_not_compared() -> None:
+def test_parts_of_a_character_are_not_compared():
     """U+FFFD may stand for two tokens, after which texts differ."""
     part, top = "\ufffd", {" a": -0.1, " b": -2.0}
     plain = LoggedText((" a",) * 40 + (part, " a"), (top,) * 42)
@@ -266,10 +260,10 @@ def test_parts_of_a_character_are_not_compared() -> None:
     assert audit.same_text([plain], [other]).verdict == "identical"
 
 
-def test_scores_with_noise_are_read_when_it_is_said_so() -> None:
+def test_scores_with_noise_are_read_when_it_is_said_so():
     scored = dataclasses.replace(FEW, top=({5: 1.5, 7: 0.5}, {9: 2.0, 3: 0.0}))
     with pytest.raises(InvalidParameter, match="--same-seed"):
         audit.same_text([scored], [scored])
     assert audit.same_text([scored], [scored], same_seed=True).verdict == "identical"
     with pytest.raises(InvalidParameter, match="a file's path or its texts"):
-        audit.same_text(3, [scored])  # type: ignore[arg-type]
+        audit.same_text(3, [scored])

@@ -3,7 +3,6 @@ refused.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ PAIR = {"draft": [0.5, 0.3, 0.15, 0.05], "target": [0.2, 0.35, 0.2, 0.25]}
     ],
     ids=lambda m: type(m).__name__,
 )
-def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
+def test_mutants_are_found_and_the_control_is_not(mutant):
     problem = otm.Problem(**PAIR, law=otm.IID(2))
     errors = audit.Errors(detect=otm.lossy.distortion(mutant, problem).total_variation)
     result, control = (
@@ -41,14 +40,14 @@ def test_mutants_are_found_and_the_control_is_not(mutant: otm.Verifier) -> None:
     assert control.optimum == otm.optimal_acceptance(problem)
 
 
-def test_two_calls_of_one_row_show_what_is_kept_between_them() -> None:
+def test_two_calls_of_one_row_show_what_is_kept_between_them():
     """Every second call repeats the first one's token: each call is right by itself, and one row
     a call is what is drawn for pairs of calls.
     """
     problem, rng = otm.Problem(**PAIR, law=otm.IID(1)), np.random.default_rng(7)
-    kept: dict[int, Any] = {}
+    kept = {}
 
-    def stale(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+    def stale(p, q, drafts, rng):
         fresh = rng.choice(4, p=q, size=len(drafts))
         before = kept.pop(len(drafts), None)
         return kept.setdefault(len(drafts), fresh) if before is None else before
@@ -61,10 +60,10 @@ def test_two_calls_of_one_row_show_what_is_kept_between_them() -> None:
     assert "state kept over more than two calls" in str(found.coverage)
 
 
-def test_one_impossible_token_settles_it() -> None:
+def test_one_impossible_token_settles_it():
     problem = otm.Problem(draft=[0.5, 0.5, 0.0], target=[0.5, 0.5, 0.0], law=otm.IID(1))
 
-    def leaks(p: Any, q: Any, drafts: Any, rng: np.random.Generator) -> Any:
+    def leaks(p, q, drafts, rng):
         return np.where(rng.random(len(drafts)) < 0.02, 2, drafts[:, 0])
 
     result = audit.sampled(audit.BatchCandidate(leaks), problem, rng=np.random.default_rng(6))
@@ -77,7 +76,7 @@ def test_one_impossible_token_settles_it() -> None:
     assert "evidence" in str(result)
 
 
-def test_acceptance_beyond_the_optimum_is_found_where_no_single_token_shows() -> None:
+def test_acceptance_beyond_the_optimum_is_found_where_no_single_token_shows():
     """20,000 tokens, each off by a little: the counts say nothing after 500 samples, the acceptance
     does.
     """
@@ -95,12 +94,12 @@ TARGET = np.array([0.5, 0.25, 0.25])
 
 
 @pytest.mark.parametrize("bad", [[], [3], [[0]], [0.5], [-1]], ids=str)
-def test_what_are_no_outputs_is_refused(bad: Any) -> None:
+def test_what_are_no_outputs_is_refused(bad):
     with pytest.raises(otm.errors.InvalidParameter, match="outputs must be"):
         audit.outputs(np.asarray(bad), target=TARGET)
 
 
-def test_given_outputs_and_too_few_of_them() -> None:
+def test_given_outputs_and_too_few_of_them():
     """The plan of `samples_needed`, at half the level for each of the two tests, is where a verdict
     begins; an alarm needs no plan.
     """
@@ -117,12 +116,12 @@ def test_given_outputs_and_too_few_of_them() -> None:
     assert 0.0 < found.total_variation.low <= 0.1 <= found.total_variation.high
 
 
-def test_a_candidate_may_write_into_its_arguments() -> None:
+def test_a_candidate_may_write_into_its_arguments():
     """In-place residuals are common in engines: each call gets copies, or the audit would test
     another problem.
     """
 
-    def verify(p: Any, q: Any, drafts: Any, u: Any) -> int:
+    def verify(p, q, drafts, u):
         x = int(drafts[0])
         if u[0] * p[x] < q[x]:
             return x
@@ -150,7 +149,7 @@ def test_a_candidate_may_write_into_its_arguments() -> None:
         ({"detect": 1e-8}, "detect=1e-08"),  # a plan of months
     ],
 )
-def test_what_cannot_be_computed_or_waited_for_is_refused(errors: Any, said: str) -> None:
+def test_what_cannot_be_computed_or_waited_for_is_refused(errors, said):
     problem = otm.Problem(**PAIR, law=otm.IID(1))
     with pytest.raises((otm.errors.InvalidParameter, otm.errors.TooLarge), match=said):
         audit.sampled(

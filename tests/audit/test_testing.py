@@ -3,8 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from tests.audit.callables import maximal
 from tests.paths import ROOT
 
 
-def test_what_fails_brings_the_report_and_a_test_to_copy() -> None:
+def test_what_fails_brings_the_report_and_a_test_to_copy():
     with pytest.raises(AssertionError) as failed:
         audit.assert_lossless(accept_everything, laws=[otm.IID(1)], only="ties")
     text = str(failed.value)
@@ -25,7 +23,7 @@ def test_what_fails_brings_the_report_and_a_test_to_copy() -> None:
     assert code in text
 
 
-def test_nothing_said_is_no_pass() -> None:
+def test_nothing_said_is_no_pass():
     with pytest.raises(AssertionError, match="no verdict"):
         audit.assert_lossless(maximal, only="ties", seconds=0, shrink_for=0)
 
@@ -69,7 +67,7 @@ def test_what_passes_though_it_should_not(check):
 """
 
 
-def test_a_stranger_has_each_check_as_a_test_by_name(tmp_path: Path) -> None:
+def test_a_stranger_has_each_check_as_a_test_by_name(tmp_path):
     (tmp_path / "test_stranger.py").write_text(STRANGER, encoding="utf-8")
     options = ["-p", "no:cacheprovider", "-q", "-rA", "--tb=short"]
     done = subprocess.run(
@@ -103,22 +101,22 @@ def test_a_stranger_has_each_check_as_a_test_by_name(tmp_path: Path) -> None:
         ({"only": "no such"}, "no check of kind or name no such"),
     ],
 )
-def test_names_of_no_check_are_refused(options: Any, said: str) -> None:
+def test_names_of_no_check_are_refused(options, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         audit.parametrize_with_checks(maximal, laws=[otm.IID(1)], **options)
 
 
-def test_a_check_without_time_fails() -> None:
+def test_a_check_without_time_fails():
     mark = audit.parametrize_with_checks(maximal, laws=[otm.IID(1)], only="ties", seconds=0.0)
 
-    def test(check: Any) -> None: ...
+    def test(check): ...
 
     (case,) = mark(test).pytestmark[0].args[1]
     with pytest.raises(TimeoutError, match="ties, IID\\(k=1\\) takes more than 0 seconds"):
         case.values[0]()
 
 
-def test_samples_do_not_depend_on_the_order_of_the_checks() -> None:
+def test_samples_do_not_depend_on_the_order_of_the_checks():
     """Each check has a generator of its own, made from the seed and its name."""
 
     candidate = audit.BatchCandidate(lambda p, q, x, rng: rng.choice(len(q), p=q, size=len(x)))

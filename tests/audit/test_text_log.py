@@ -1,8 +1,6 @@
 """Texts with log-probabilities: every form as its engine writes it, and what is damaged."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +8,7 @@ from otm.audit.text_log import read_texts
 from otm.audit.token_log import InvalidRecord
 
 
-def entry(name: Any, value: float, *top: tuple[Any, float]) -> dict[str, Any]:
+def entry(name, value, *top):
     """One token of a list, as vLLM writes it at 5e918640."""
     listed = [{"token": x, "logprob": y, "bytes": list(x.encode())} for x, y in top]
     return {"token": name, "logprob": value, "bytes": [32], "top_logprobs": listed}
@@ -96,7 +94,7 @@ OWN = {"tokens": [5, 9], "top": [[[5, -0.1], [7, -2.5]], []], "finish": "length"
     ],
     ids=["vLLM chat", "completion", "SGLang", "llama.cpp", "own"],
 )
-def test_every_form_is_read(response: dict[str, Any], second: Any, tmp_path: Path) -> None:
+def test_every_form_is_read(response, second, tmp_path):
     """As one object, as a list, as lines, each with the same two tokens."""
     file = tmp_path / "run.jsonl"
     once = json.dumps(response)
@@ -134,7 +132,7 @@ CHOICES = [
     ],
     ids=["llama.cpp's probabilities", "no log-probabilities", "no numbers"],
 )
-def test_what_is_left_out_is_read_too(text: str, expected: Any, tmp_path: Path) -> None:
+def test_what_is_left_out_is_read_too(text, expected, tmp_path):
     (tmp_path / "run.json").write_text(text, encoding="utf-8")
     found = read_texts(tmp_path / "run.json")
     assert [(one.tokens, one.top, one.finish) for one in found] == expected
@@ -161,7 +159,7 @@ def test_what_is_left_out_is_read_too(text: str, expected: Any, tmp_path: Path) 
         '{"completion_probabilities": [{"token": " a", "top_probs": [{"token": " a"}]}]}',
     ],
 )
-def test_what_is_damaged_is_refused_with_its_number(line: str, tmp_path: Path) -> None:
+def test_what_is_damaged_is_refused_with_its_number(line, tmp_path):
     file = tmp_path / "run.jsonl"
     file.write_text(f"{json.dumps(OWN)}\n{line}\n", encoding="utf-8")
     with pytest.raises(InvalidRecord, match="Object 2 of "):

@@ -1,7 +1,5 @@
 """The bracket without a sort, the limit of many drafts, K-SEQ's guarantee and its factor."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -31,9 +29,7 @@ from tests.verifiers.optimal.large import language_rows
     st.sampled_from([1, 2, 3, 8, 64, 10**6]),
     st.sampled_from([1, 2, 3, 7, 64, 4096]),
 )
-def test_the_bracket_holds_the_optimum(
-    pair: tuple[np.ndarray, np.ndarray], k: int, bins: int
-) -> None:
+def test_the_bracket_holds_the_optimum(pair, k, bins):
     problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
     best, bracket = otm.optimal_acceptance(problem), otm.bounds.optimal_bracket(problem, bins=bins)
     slack = rounding(problem.num_tokens + bins, k)
@@ -44,7 +40,7 @@ def test_the_bracket_holds_the_optimum(
     assert rule.upper == pytest.approx(bracket.upper, abs=slack)
 
 
-def test_the_bracket_narrows_with_bins() -> None:
+def test_the_bracket_narrows_with_bins():
     p, q = language_rows(128_256, seed=2)
     problem = Problem(draft=p, target=q, law=IID(8))
     gaps = [otm.bounds.optimal_bracket(problem, bins=bins).gap for bins in (64, 512, 4096)]
@@ -52,7 +48,7 @@ def test_the_bracket_narrows_with_bins() -> None:
     assert gaps[0] > 4 * gaps[1] > 16 * gaps[2]
 
 
-def test_the_bracket_is_for_iid_drafts_and_membership_has_a_limit() -> None:
+def test_the_bracket_is_for_iid_drafts_and_membership_has_a_limit():
     p, q = language_rows(3000, seed=1)
     problem = Problem(draft=p, target=q, law=IID(2))
     with pytest.raises(otm.errors.TooLarge, match="by='rule'"):
@@ -63,7 +59,7 @@ def test_the_bracket_is_for_iid_drafts_and_membership_has_a_limit() -> None:
     assert rule - lower == pytest.approx(moved, abs=2.0**-52)  # rounded to its side by just so much
 
 
-def test_the_limit_is_the_target_mass_that_can_be_drafted() -> None:
+def test_the_limit_is_the_target_mass_that_can_be_drafted():
     problem = otm.Problem(draft=[0.5, 0.5, 0.0], target=[0.2, 0.3, 0.5], law=otm.IID(1))
     limit = otm.bounds.support_limit_upper(problem)
     assert limit >= 0.5  # rounded up: what is 1/2 exactly is not called less
@@ -75,9 +71,7 @@ def test_the_limit_is_the_target_mass_that_can_be_drafted() -> None:
 
 @settings(max_examples=150)
 @given(strategies.iid_problems(max_tokens=6, max_k=4), st.floats(0, 1))
-def test_kseq_is_at_least_its_guarantee_for_gamma_up_to_k(
-    problem: otm.Problem, where: float
-) -> None:
+def test_kseq_is_at_least_its_guarantee_for_gamma_up_to_k(problem, where):
     k, star = problem.law.k, float(otm.verifiers.gamma_star(problem))
     gamma = min(star + where * (k - star), float(k))
     rule = otm.acceptance(otm.KSeq(gamma=max(gamma, star)), problem, by="rule")
@@ -91,7 +85,7 @@ def test_kseq_is_at_least_its_guarantee_for_gamma_up_to_k(
 
 
 @pytest.mark.parametrize("k", [1, 2, 1000, 10**8, 10**12, 10**15, 2**53])
-def test_the_guarantees_factor_keeps_its_digits(k: int) -> None:
+def test_the_guarantees_factor_keeps_its_digits(k):
     factor = otm.bounds.kseq_factor(k)
     with mpmath.workdps(60):
         exact_factor = float(1 - (1 - mpmath.mpf(1) / k) ** k)
@@ -102,7 +96,7 @@ def test_the_guarantees_factor_keeps_its_digits(k: int) -> None:
     assert otm.bounds.kseq_lower(problem) <= otm.optimal_acceptance(problem) + 4 * UNIT_ROUNDOFF
 
 
-def test_the_guarantee_is_rounded_down() -> None:
+def test_the_guarantee_is_rounded_down():
     """By formula and rounding alone it passed what it bounds by 9e-16."""
     problem = otm.Problem(draft=[0.2857, 0.7143], target=[0.2, 0.8], law=otm.IID(1))
     true = 1 - (

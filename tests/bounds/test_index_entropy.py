@@ -2,8 +2,6 @@
 lower bound fails.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -23,7 +21,7 @@ _LONGEST = 3_000
 _TAIL = 1e-9
 
 
-def poisson_index(draft: np.ndarray, target: np.ndarray) -> np.ndarray:
+def poisson_index(draft, target):
     """The law of the Poisson functional representation's index, by its definition: geometric given
     the winner i.
 
@@ -37,14 +35,14 @@ def poisson_index(draft: np.ndarray, target: np.ndarray) -> np.ndarray:
     return law
 
 
-def divergence(draft: np.ndarray, target: np.ndarray) -> float:
+def divergence(draft, target):
     """D(q‖p) in bits, from the definition."""
     return math.fsum(q * math.log2(q / p) for p, q in zip(draft, target, strict=True) if q > 0)
 
 
 @settings(max_examples=40)
 @given(strategies.pairs(min_tokens=2, max_tokens=5))
-def test_indices_into_an_independent_list(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_indices_into_an_independent_list(pair):
     draft, target = pair
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(_LONGEST))
     p, q = problem.draft, problem.target
@@ -67,7 +65,7 @@ def test_indices_into_an_independent_list(pair: tuple[np.ndarray, np.ndarray]) -
         assert entropy <= upper
 
 
-def acceptance_vector_of_greedy_rejection(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+def acceptance_vector_of_greedy_rejection(p, q):
     """The law of greedy rejection's index: what each entry of the list takes from the residual q −
     t p.
     """
@@ -80,7 +78,7 @@ def acceptance_vector_of_greedy_rejection(p: np.ndarray, q: np.ndarray) -> np.nd
     return np.asarray(law)
 
 
-def test_the_lower_bound_fails_without_replacement() -> None:
+def test_the_lower_bound_fails_without_replacement():
     # ERSD (6) as stated for the drafts that its algorithms use: the rank is one of two, H ≤ 1 bit,
     # and D = 2.329 bits.
     problem = otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.WithoutReplacement(2))
@@ -94,7 +92,7 @@ def test_the_lower_bound_fails_without_replacement() -> None:
     assert entropy_bits(law) <= index_entropy_upper(problem)
 
 
-def test_batches_infinities_and_laws() -> None:
+def test_batches_infinities_and_laws():
     rows = otm.Problem(draft=[[0.5, 0.5], [1.0, 0.0]], target=[0.75, 0.25], law=otm.IID(1))
     for function in (index_entropy_lower, index_entropy_upper, greedy_index_entropy_upper):
         values = function(rows)

@@ -1,9 +1,6 @@
 """The matching bounds: their order, their exact counterparts, and what each of them forgets."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +20,7 @@ SLACK = 1e-11  # quadrature (2e-12) and rounding on both sides of an inequality
 
 @settings(max_examples=150)
 @given(pair=strategies.pairs(max_tokens=6), data=st.data())
-def test_the_order_of_the_race_and_its_bounds(
-    pair: tuple[np.ndarray, np.ndarray], data: st.DataObject
-) -> None:
+def test_the_order_of_the_race_and_its_bounds(pair, data):
     k = data.draw(st.integers(1, len(pair[0])))
     problem = Problem(draft=pair[0], target=pair[1], law=WithoutReplacement(k))
     chain = [
@@ -43,7 +38,7 @@ def test_the_order_of_the_race_and_its_bounds(
 
 @settings(max_examples=150)
 @given(problem=strategies.iid_problems(max_tokens=6))
-def test_independent_drafts_of_one_race_keep_what_the_certificate_says(problem: Problem) -> None:
+def test_independent_drafts_of_one_race_keep_what_the_certificate_says(problem):
     """Different drafts keep more, a list race less by its rule: (1 + 1/g)^k ≥ 1 + k/g."""
     race, by_rule = otm.acceptance(Race(), problem), otm.acceptance(ListRace(), problem, by="rule")
     assert otm.bounds.poisson_representation_lower(problem) == pytest.approx(race, abs=1e-13)
@@ -59,7 +54,7 @@ def test_independent_drafts_of_one_race_keep_what_the_certificate_says(problem: 
 
 @settings(max_examples=200)
 @given(pair=strategies.pairs(max_tokens=7))
-def test_one_draft_minhash_race_maximal(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_one_draft_minhash_race_maximal(pair):
     problem = Problem(draft=pair[0], target=pair[1], law=IID(1))
     tv, lemma = 0.5 * np.abs(pair[0] - pair[1]).sum(), otm.bounds.poisson_matching_lower(problem)
     same = otm.acceptance(MinHash(), problem, by="rule")
@@ -72,7 +67,7 @@ def test_one_draft_minhash_race_maximal(pair: tuple[np.ndarray, np.ndarray]) -> 
     assert lemma <= min(race + SLACK, 0.5 + 1e-15)
 
 
-def test_equal_distributions_show_what_the_lemma_forgets() -> None:
+def test_equal_distributions_show_what_the_lemma_forgets():
     p = otm.examples.zipf(50)
     for k in (1, 2, 3):
         problem = Problem(draft=p, target=p, law=WithoutReplacement(k))
@@ -83,7 +78,7 @@ def test_equal_distributions_show_what_the_lemma_forgets() -> None:
 
 
 @pytest.mark.parametrize("bound", BOUNDS)
-def test_tiny_masses_and_other_laws(bound: Any) -> None:
+def test_tiny_masses_and_other_laws(bound):
     tiny = Problem(draft=[1e-300, 1.0], target=[1.0, 1e-300], law=WithoutReplacement(1))
     assert 0 < bound(tiny) < 1e-299
     with pytest.raises(otm.errors.Unsupported, match=r"the problem has Greedy\(k=2\).*Use "):
@@ -92,7 +87,7 @@ def test_tiny_masses_and_other_laws(bound: Any) -> None:
 
 @settings(max_examples=200)
 @given(pair=strategies.pairs(max_tokens=6), c=st.floats(1.0, 1e4))
-def test_the_order_of_threshold_races(pair: tuple[np.ndarray, np.ndarray], c: float) -> None:
+def test_the_order_of_threshold_races(pair, c):
     """Σ c p q/(c p + q) ≤ matching ≤ optimum ≤ H(c) ≤ twice the first."""
     problem = Problem(draft=pair[0], target=pair[1], law=otm.ThresholdRace(c))
     height = float(otm.overlap.overlap_at(problem.draft, problem.target, c))

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
 
@@ -97,7 +96,7 @@ PAIR = ["--draft", "3/4,1/4", "--target", "0.5,0.5"]
 
 
 @pytest.fixture(autouse=True)
-def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def kernels(tmp_path, monkeypatch):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -171,14 +170,12 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--template", "step"], 0, "def candidate("),
     ],
 )
-def test_reports_and_statuses(
-    arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reports_and_statuses(arguments, status, said, capsys):
     assert main(["audit", *arguments, "--seconds", "120"]) == status
     assert said in capsys.readouterr().out
 
 
-def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
     """By its path, in any folder, and a template's own name where no function is named; the test to
     copy imports it.
     """
@@ -252,9 +249,7 @@ def test_a_file_is_named_as_one_has_it(tmp_path: Path, capsys: pytest.CaptureFix
         (["--same-text", "plain.json", "fair.jsonl"], "holds no text"),
     ],
 )
-def test_what_cannot_be_carried_out(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_carried_out(arguments, said, capsys):
     assert main(["audit", *arguments]) == 2
     told = capsys.readouterr().err
     assert said in told
@@ -266,7 +261,7 @@ def test_what_cannot_be_carried_out(
     "arguments",
     [["--draft", "x"], ["--draft", "1/0"], ["--draft", "1/1e-400"], ["--mode", "guess"]],
 )
-def test_usage(arguments: list[str]) -> None:
+def test_usage(arguments):
     with pytest.raises(SystemExit, match="2"):
         main(["audit", "a:b", *arguments])
 
@@ -289,31 +284,31 @@ def test_usage(arguments: list[str]) -> None:
     ],
 )
 def test_what_ends_or_fails_by_itself_is_no_verdict(
-    source: str,
-    words: list[str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    source,
+    words,
+    said,
+    monkeypatch,
+    capsys,
+):
     monkeypatch.delitem(sys.modules, "unready", raising=False)
     Path("unready.py").write_text(source, encoding="utf-8")
     assert main(["audit", "unready.py:verify", *words]) == 2
     assert said in capsys.readouterr().err
 
 
-def audit_process(folder: Path, **streams: Any) -> subprocess.Popen[bytes]:
+def audit_process(folder, **streams):
     """Start the command in a folder with the kernels."""
     words = [sys.executable, "-m", "otm", "audit", "audited_kernels:trusting", *PAIR]
     here = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(words, cwd=folder, env=here, **streams)
 
 
-def said(stream: IO[bytes]) -> bytes:
+def said(stream):
     """Return the lines that are not of the clock."""
     return b"".join(line for line in stream if not re.match(rb" *\d+ s  ", line))
 
 
-def test_a_reader_that_leaves_takes_nothing_from_the_verdict(tmp_path: Path) -> None:
+def test_a_reader_that_leaves_takes_nothing_from_the_verdict(tmp_path):
     """As `otm audit … | head -0`."""
     with audit_process(tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as done:
         assert done.stdout is not None and done.stderr is not None
@@ -323,7 +318,7 @@ def test_a_reader_that_leaves_takes_nothing_from_the_verdict(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
-def test_a_report_that_cannot_be_written_is_no_verdict(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_no_verdict(tmp_path):
     with (
         Path("/dev/full").open("w") as full,
         audit_process(tmp_path, stdout=full, stderr=subprocess.PIPE) as done,
@@ -335,12 +330,10 @@ def test_a_report_that_cannot_be_written_is_no_verdict(tmp_path: Path) -> None:
     assert done.returncode == 2
 
 
-def test_the_verdict_comes_before_the_counterexample(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verdict_comes_before_the_counterexample(monkeypatch, capsys):
     """Whoever waits for it has the verdict and the total variation already."""
 
-    def no_end(*arguments: Any, **options: Any) -> Any:
+    def no_end(*arguments, **options):
         shown = capsys.readouterr().out
         assert shown.startswith("## `audited_kernels:trusting`: not lossless")
         assert shown.splitlines()[1].startswith("Tested: ")
@@ -351,12 +344,10 @@ def test_the_verdict_comes_before_the_counterexample(
     assert main(["audit", "audited_kernels:trusting", "--drafts", "1"]) == 130
 
 
-def test_an_interruption_keeps_what_was_found(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interruption_keeps_what_was_found(monkeypatch, capsys):
     ran, audit_of_answers = itertools.count(), one_token.audit_of_answers
 
-    def interrupted(*arguments: Any, **options: Any) -> Any:
+    def interrupted(*arguments, **options):
         if next(ran) == 3:
             raise KeyboardInterrupt
         return audit_of_answers(*arguments, **options)
@@ -370,9 +361,7 @@ def test_an_interruption_keeps_what_was_found(
     assert shown.err == ""
 
 
-def test_what_the_callable_prints_is_kept_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_callable_prints_is_kept_out(tmp_path, capsys):
     text = (
         "import sys\nprint('loading')\n\ndef verify(p, q, d, u):\n    print('noise', "
         "file=sys.stderr)\n    return int(d[0])\n"
@@ -385,7 +374,7 @@ def test_what_the_callable_prints_is_kept_out(
     assert "it begins with: loading" in shown.err
 
 
-def test_results_for_machines(tmp_path: Path) -> None:
+def test_results_for_machines(tmp_path):
     forms = {f"--{form}": tmp_path / f"a.{form}" for form in ("json", "junit", "sarif")}
     words = [str(word) for option in forms.items() for word in option]
     assert main(["audit", "audited_kernels:trusting", *PAIR, *words]) == 1
@@ -396,7 +385,7 @@ def test_results_for_machines(tmp_path: Path) -> None:
     assert main(["audit", "audited_kernels:maximal", *PAIR, "--json", absent]) == 2
 
 
-def test_what_the_parser_names_is_what_the_library_has() -> None:
+def test_what_the_parser_names_is_what_the_library_has():
     """It is written down twice, so that --help answers without the library."""
     assert sorted(audit_run.law_name(law) for law in LAWS) == list(audit.LAWS)
     assert sorted(ORDERS) == list(audit.ORDERS)

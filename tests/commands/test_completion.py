@@ -11,12 +11,12 @@ import otm.__main__
 from otm.__main__ import OWN, _parser, main
 
 
-def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+def script(shell, capsys):
     assert main(["completion", shell]) == 0
     return capsys.readouterr().out
 
 
-def completed(text: str, *words: str) -> list[str]:
+def completed(text, *words):
     """Ask bash what the last word may become."""
     line = " ".join(f"'{word}'" for word in words)
     ask = (
@@ -28,7 +28,7 @@ def completed(text: str, *words: str) -> list[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="bash may be that of another system")
-def test_bash_completes_commands_options_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bash_completes_commands_options_and_choices(capsys):
     text = script("bash", capsys)
     assert set(OWN) <= set(completed(text, "otm", ""))
     assert completed(text, "otm", "pl") == ["plan"]
@@ -36,18 +36,16 @@ def test_bash_completes_commands_options_and_choices(capsys: pytest.CaptureFixtu
     assert completed(text, "otm", "completion", "z") == ["zsh"]
     (commands,) = (action for action in _parser()._actions if action.dest == "command")
     for name in ("audit", "plan"):
-        known = commands.choices[name]._option_string_actions  # type: ignore[index,call-overload]
+        known = commands.choices[name]._option_string_actions
         offered = {option for option in known if option.startswith("--")}
         assert set(completed(text, "otm", name, "--")) == offered
 
 
 @pytest.mark.parametrize("missing", [[], ["torch"]])
-def test_options_of_further_commands_are_read_off_their_help(
-    missing: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_of_further_commands_are_read_off_their_help(missing, capsys, monkeypatch):
     """Where what they need is there."""
 
-    def further(words: list[str]) -> int:
+    def further(words):
         assert words == ["further", "--help"]
         print("Usage: otm further [OPTIONS]\n  --an-option  not-an-option, -x  --other TEXT")
         raise SystemExit(0)
@@ -62,7 +60,7 @@ def test_options_of_further_commands_are_read_off_their_help(
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_take_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_shells_take_the_script(shell, capsys):
     text = script(shell, capsys)
     assert "audit" in text
     if shutil.which(shell):

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +38,7 @@ vllm:spec_decode_num_draft_tokens_total 700
 COSTS = "--draft-ms 4 --target-ms 20"
 
 
-def detailed(accepted: Sequence[int], drafted: Sequence[int]) -> str:
+def detailed(accepted, drafted):
     """What vLLM says of one request whose steps are listed."""
     found = {
         "acceptance_histogram": np.bincount(accepted).tolist(),
@@ -52,7 +51,7 @@ def detailed(accepted: Sequence[int], drafted: Sequence[int]) -> str:
     return json.dumps({"metrics": {"speculative_decoding": found}}) + "\n"
 
 
-def requests() -> Iterator[str]:
+def requests():
     """Yield thirty requests whose steps draft one to four tokens."""
     rng = np.random.default_rng(0)
     for rate in rng.beta(6, 3, size=30):
@@ -62,12 +61,12 @@ def requests() -> Iterator[str]:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     (tmp_path / "file").write_text(COUNTERS, encoding="utf-8")
     return tmp_path / "file"
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def answer(capsys, *words):
     assert main(["plan", *map(str, words)]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
@@ -160,9 +159,7 @@ def answer(capsys: pytest.CaptureFixture[str], *words: object) -> str:
         ('{"spec_verify_ct": 10, "completion_tokens": 25}', "", ["than 2.40 x a call"]),
     ],
 )
-def test_answers(
-    capsys: pytest.CaptureFixture[str], file: Path, text: str, words: str, said: list[str]
-) -> None:
+def test_answers(capsys, file, text, words, said):
     file.write_text(text, encoding="utf-8")
     printed = answer(capsys, file, *words.split())
     for part in said:
@@ -172,7 +169,7 @@ def test_answers(
     assert json.loads(capsys.readouterr().out)["record"]["tokens"] >= 1
 
 
-def test_batch_sizes_and_settings(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+def test_batch_sizes_and_settings(capsys, file):
     points = {(b, 0, n): max(1.0, b * n / 24) for b in (1, 8, 32) for n in range(1, 5)}
     steps = {(b, 0): 0.05 for b in (1, 8, 32)}
     costs = file.with_name("costs.json")
@@ -209,16 +206,14 @@ def test_batch_sizes_and_settings(capsys: pytest.CaptureFixture[str], file: Path
         ("something else", "", "Looked for:"),
     ],
 )
-def test_what_cannot_be_planned_ends_with_2(
-    capsys: pytest.CaptureFixture[str], file: Path, text: str, words: str, said: str
-) -> None:
+def test_what_cannot_be_planned_ends_with_2(capsys, file, text, words, said):
     file.write_text(text, encoding="utf-8")
     assert main(["plan", str(file), *words.split()]) == 2
     error = capsys.readouterr().err
     assert error.startswith("otm plan: ") and said in error
 
 
-def test_files_scrapes_and_standard_input(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+def test_files_scrapes_and_standard_input(capsys, file):
     """The page twice is two servers; the page less a scrape of it is the time between."""
     twice = re.sub(r" (\d+)$", lambda found: f" {2 * int(found[1])}", COUNTERS, flags=re.MULTILINE)
     late, log = file.with_name("late"), file.with_name("log")
@@ -242,9 +237,7 @@ def test_files_scrapes_and_standard_input(capsys: pytest.CaptureFixture[str], fi
     assert json.loads(found.stdout)["answer"] == first["answer"]
 
 
-def test_the_page_on_records_shows_what_is_printed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_on_records_shows_what_is_printed(capsys, tmp_path, monkeypatch):
     """Its files are written as they stand there; commands and Python print what stands below and
     beside them.
     """

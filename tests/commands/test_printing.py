@@ -8,7 +8,7 @@ import pytest
 from otm.__main__ import main
 
 
-def test_help_is_shown_where_letters_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_is_shown_where_letters_are_few(monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
     with pytest.raises(SystemExit, match="0"):

@@ -1,11 +1,8 @@
 """The table of schemes: its rows, its print, its refusals."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from otm.comparison.comparing import DEFAULT_SAMPLES
 from tests import instances
 from tests.tolerance import CERTIFIED_GAP
 
-PAIR: dict[str, Any] = {"draft": [0.5, 0.3, 0.2], "target": [0.2, 0.2, 0.6]}
+PAIR = {"draft": [0.5, 0.3, 0.2], "target": [0.2, 0.2, 0.6]}
 MIXED = (Lenience(0.5), otm.ThresholdMatching())
 QUADRATURE = 2e-12  # what the values of races are accurate to (otm/races.py)
 SCHEMES = [Maximal(), KSeq(), RecursiveRejection(), TransportPlan()]
@@ -25,17 +22,17 @@ PLANS = [make for make in otm.verifiers.VERIFIERS if make.is_plan]
 BOUNDED = [make() for make in otm.verifiers.VERIFIERS if make.proven_lower]
 
 
-def small(*verifiers: otm.Verifier, k: tuple[int, ...] = (1, 2), **more: Any) -> otm.Comparison:
+def small(*verifiers, k=(1, 2), **more):
     """Compare these under i.i.d. drafts, without samples; all verifiers if none is named."""
     named = {"verifiers": verifiers} if verifiers else {}
     return compare(**{**PAIR, "laws": [IID], "k": k, "samples": 0, **named, **more})
 
 
-def problem(k: int) -> otm.Problem:
+def problem(k):
     return otm.Problem(law=IID(k), **PAIR)
 
 
-def test_every_cell_is_what_the_single_functions_say() -> None:
+def test_every_cell_is_what_the_single_functions_say():
     table = small(*SCHEMES, k=(1, 2, 4), samples=2000, rng=np.random.default_rng(0))
     assert [(row.law, row.verifier) for row in table.rows] == [
         (IID(k), verifier) for k in (1, 2, 4) for verifier in SCHEMES if verifier.supports(IID(k))
@@ -61,7 +58,7 @@ def test_every_cell_is_what_the_single_functions_say() -> None:
         assert line.endswith(f"{row.monte_carlo.low:.4f}–{row.monte_carlo.high:.4f}")
 
 
-def test_lossy_rows_are_held_against_the_frontier_at_their_own_distance() -> None:
+def test_lossy_rows_are_held_against_the_frontier_at_their_own_distance():
     first, *rows = small(Maximal(), otm.Mentored(0.05), Lenience(0.5), k=(1,)).rows
     assert first.distortion is None and first.frontier == first.optimum
     for row in rows:
@@ -73,7 +70,7 @@ def test_lossy_rows_are_held_against_the_frontier_at_their_own_distance() -> Non
         assert row.exact > row.optimum
 
 
-def test_samples_are_drawn_where_no_value_is_known_unless_asked_for() -> None:
+def test_samples_are_drawn_where_no_value_is_known_unless_asked_for():
     wide = {"draft": otm.examples.zipf(60), "target": otm.examples.uniform(60), "samples": None}
     table = small(otm.SelectThenReject(), otm.Tournament(), KSeq(), k=(4,), **wide)
     plan, tournament, kseq = table.rows
@@ -89,7 +86,7 @@ def test_samples_are_drawn_where_no_value_is_known_unless_asked_for() -> None:
     assert "≈: by Monte Carlo, where no exact value was computed; full=True shows" in text
 
 
-def test_plans_are_the_verifiers_without_a_rule_beyond_the_enumeration() -> None:
+def test_plans_are_the_verifiers_without_a_rule_beyond_the_enumeration():
     """IID(2) has 9 million sequences at V = 3000, its greedy drafts 2,999: only what enumerates
     the former is refused.
     """
@@ -105,7 +102,7 @@ def test_plans_are_the_verifiers_without_a_rule_beyond_the_enumeration() -> None
 
 
 @pytest.mark.parametrize("verifier", BOUNDED, ids=repr)
-def test_proven_bounds_hold_under_every_law(verifier: otm.Verifier) -> None:
+def test_proven_bounds_hold_under_every_law(verifier):
     bound = getattr(otm.bounds, verifier.proven_lower)
     checked = 0
     for law in filter(verifier.supports, instances.laws()):
@@ -116,7 +113,7 @@ def test_proven_bounds_hold_under_every_law(verifier: otm.Verifier) -> None:
     assert checked > 10  # the bounds say something on most of these
 
 
-def test_a_new_bound_is_one_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_bound_is_one_attribute(monkeypatch):
     monkeypatch.setattr(otm.bounds, "eighth_lower", lambda problem: 0.125, raising=False)
     monkeypatch.setattr(RecursiveRejection, "proven_lower", "eighth_lower")
     table = small(RecursiveRejection(), KSeq(gamma=4.0), k=(2,))
@@ -164,7 +161,7 @@ k  lossy, drafts: i.i.d.                          accepted  frontier  TV      KL
 """
 
 
-def test_it_prints_a_matrix_the_lossy_apart_or_every_figure_of_every_row() -> None:
+def test_it_prints_a_matrix_the_lossy_apart_or_every_figure_of_every_row():
     table = small(*SCHEMES[:3], *MIXED)
     assert str(table) == PRINTED
     whole = str(dataclasses.replace(table, full=True))
@@ -176,7 +173,7 @@ def test_it_prints_a_matrix_the_lossy_apart_or_every_figure_of_every_row() -> No
     assert repr(table) == "Comparison(7 rows: 5 verifiers, 1 laws, k = 1, 2)"
 
 
-def test_by_default_every_verifier_appears_and_no_row_twice() -> None:
+def test_by_default_every_verifier_appears_and_no_row_twice():
     pair = {"draft": [0.4, 0.3, 0.2, 0.1], "target": [0.1, 0.2, 0.3, 0.4]}
     table = compare(**pair, k=(1, 2, 2), samples=40)
     everywhere = {make for make in otm.verifiers.VERIFIERS if make.equivariant}
@@ -200,8 +197,8 @@ def test_by_default_every_verifier_appears_and_no_row_twice() -> None:
 
 
 def test_on_a_large_vocabulary_what_takes_more_than_a_sort_is_left_out_by_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(comparing, "_MOST_TOKENS_BY_DEFAULT", 3)
     pair = {"draft": [0.4, 0.3, 0.2, 0.1], "target": [0.1, 0.2, 0.3, 0.4]}
     table = compare(**pair, k=(1, 2))
@@ -222,7 +219,7 @@ def test_on_a_large_vocabulary_what_takes_more_than_a_sort_is_left_out_by_name(
     assert [type(row.verifier) for row in named.rows] == [otm.ListRace] and not named.left_out
 
 
-def test_schemes_that_agree_share_a_row_unless_they_were_named() -> None:
+def test_schemes_that_agree_share_a_row_unless_they_were_named():
     text = str(small())
     lines = text.splitlines()
     # of equals the one that is called optimal stands for the others
@@ -235,7 +232,7 @@ def test_schemes_that_agree_share_a_row_unless_they_were_named() -> None:
     assert "transport plan  " in str(small(otm.Optimal(), TransportPlan()))
 
 
-def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it() -> None:
+def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it():
     pair = {"draft": otm.examples.zipf(5), "target": otm.examples.uniform(5), "k": (1, 2, 4)}
     said = (
         "— tournament (tokens = 3), i.i.d.: accepts less of 4 drafts than of 2: tokens = 3 may "
@@ -269,12 +266,12 @@ def test_a_scheme_that_accepts_less_of_more_drafts_says_what_limits_it() -> None
         ({"laws": [otm.WithoutReplacement], "k": [4]}, otm.errors.InvalidParameter, "k ≤ V"),
     ],
 )
-def test_what_is_refused(asked: dict[str, Any], error: type[Exception], said: str) -> None:
+def test_what_is_refused(asked, error, said):
     with pytest.raises(error, match=said):
         compare(**{**PAIR, **asked})
 
 
-def test_laws_that_do_not_fit_are_left_out_unless_named() -> None:
+def test_laws_that_do_not_fit_are_left_out_unless_named():
     assert {type(row.law) for row in compare(**PAIR, verifiers=[KSeq()], k=[2]).rows} == {IID}
     table = compare(**PAIR, k=[4], samples=0)
     assert {type(row.law) for row in table.rows} == {
@@ -284,7 +281,7 @@ def test_laws_that_do_not_fit_are_left_out_unless_named() -> None:
     }
 
 
-def test_a_lossy_scheme_that_cannot_be_enumerated_has_no_distance() -> None:
+def test_a_lossy_scheme_that_cannot_be_enumerated_has_no_distance():
     """One from outside, without a closed law: its acceptance stands, its distance is unknown."""
 
     class Outside(otm.KSeq):
@@ -297,11 +294,11 @@ def test_a_lossy_scheme_that_cannot_be_enumerated_has_no_distance() -> None:
     assert row.exact == small(KSeq(), **wide).rows[0].exact
 
 
-def test_a_scheme_that_promises_nothing_stands_where_it_is_found() -> None:
-    def keeping(draft: Any, target: Any, drafts: Any, uniforms: Any) -> int:
+def test_a_scheme_that_promises_nothing_stands_where_it_is_found():
+    def keeping(draft, target, drafts, uniforms):
         return int(drafts[0]) if uniforms[0] * draft[drafts[0]] < target[drafts[0]] else 1
 
-    def trusting(draft: Any, target: Any, drafts: Any, uniforms: Any) -> int:
+    def trusting(draft, target, drafts, uniforms):
         return int(drafts[0])
 
     pair = {"draft": [0.75, 0.25], "target": [0.5, 0.5], "k": (1,)}
@@ -310,7 +307,7 @@ def test_a_scheme_that_promises_nothing_stands_where_it_is_found() -> None:
     assert "trusting" in lossy and "trusting" not in kept
 
 
-def test_nothing_is_best_beside_a_sampled_scheme_that_may_be_better() -> None:
+def test_nothing_is_best_beside_a_sampled_scheme_that_may_be_better():
     rng = np.random.default_rng(0)
     draft, other = rng.dirichlet(np.full(400, 0.3), size=2)
     sides = {"draft": draft, "target": 0.5 * other + 0.5 * draft, "k": (1, 4), "samples": 400}

@@ -1,9 +1,6 @@
 """Two finite problems around a pair of densities: closed forms lie between, and the gap closes."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +15,13 @@ TARGET = GaussianMixture([0.5, 0.5], [-1.0, 3.0], [1.0, 0.7])
 ONE = GaussianMixture([1.0], [0.0], [1.0])
 
 
-def density(law: GaussianMixture, x: np.ndarray | float) -> np.ndarray:
+def density(law, x):
     z = (np.asarray(x)[..., None] - law.means) / law.scales
     return np.asarray(np.exp(-0.5 * z**2) @ (law.weights / law.scales) / np.sqrt(2 * np.pi))
 
 
 @pytest.mark.parametrize("shift", [0.5, 2.0])
-def test_gaussians_lie_between(shift: float) -> None:
+def test_gaussians_lie_between(shift):
     curve, other = GaussianCurve(shift), GaussianMixture([1.0], [shift], [1.0])
     for verifier, law in (
         (otm.Optimal(), otm.IID(1)),
@@ -44,7 +41,7 @@ def test_gaussians_lie_between(shift: float) -> None:
     assert fell <= 1 - curve.at(2.0) <= rose
 
 
-def test_recursive_rejection_does_not_grow_with_the_curve() -> None:
+def test_recursive_rejection_does_not_grow_with_the_curve():
     """The instance of docs/theory.md, "The curve of other laws"."""
     other, law = GaussianMixture([1.0], [1.0], [1.0]), otm.IID(4)
     melted = enclosure(ONE, other, law=law, cells=256).melted
@@ -53,7 +50,7 @@ def test_recursive_rejection_does_not_grow_with_the_curve() -> None:
     assert (round(found, 6), round(exact, 6)) == (0.797789, 0.797811)
 
 
-def test_the_gap_of_mixtures_closes_with_the_square_of_the_width() -> None:
+def test_the_gap_of_mixtures_closes_with_the_square_of_the_width():
     gaps = []
     for cells in (60, 470):
         found = enclosure(DRAFT, TARGET, law=otm.IID(1), cells=cells)
@@ -65,7 +62,7 @@ def test_the_gap_of_mixtures_closes_with_the_square_of_the_width() -> None:
     assert low - 1e-8 <= exact <= high + 1e-8  # three kinks
 
 
-def test_masses_and_bounds_of_cells() -> None:
+def test_masses_and_bounds_of_cells():
     edges = np.array([-3.0, -2.0, -1.9, 0.5, 4.0, 30.0])
     masses, (low, high) = TARGET.masses(edges), TARGET.bounds(edges)
     assert masses.sum() == pytest.approx(1.0, abs=1e-15)
@@ -87,6 +84,6 @@ def test_masses_and_bounds_of_cells() -> None:
         (lambda: enclosure(DRAFT, TARGET, law=otm.IID(2), cells=1), "cells"),
     ],
 )
-def test_what_is_no_mixture_is_refused(call: Any, said: str) -> None:
+def test_what_is_no_mixture_is_refused(call, said):
     with pytest.raises(OtmError, match=said):
         call()

@@ -4,10 +4,6 @@ Tests by samples reject a right verifier with a probability below 1e-9 each (Dvo
 Wolfowitz for distribution functions, Hoeffding for rates).
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import mpmath
 import numpy as np
 import pytest
@@ -24,16 +20,16 @@ LENGTH, STEPS = 3, 4  # drafted at once, and of the whole process
 SCALE = np.array([0.5, 2.0])
 
 
-def farthest(count: int) -> float:
+def farthest(count):
     """What a sample's distribution function, or its rate, is within of the truth."""
     return float(np.sqrt(np.log(2 / ERROR) / (2 * count)))
 
 
-def draft_mean(x: np.ndarray, step: int) -> np.ndarray:
+def draft_mean(x, step):
     return 0.6 * x + np.array([0.3, -1.0])
 
 
-def target_mean(x: np.ndarray, step: int) -> np.ndarray:
+def target_mean(x, step):
     """A shift whose length and direction depend on both coordinates of the point before."""
     turn = 0.4 * step + np.tanh(x[:, 1]) + x[:, 0]
     length = 0.9 + 0.9 * (x[:, 0] > 0.3) + 0.5 * np.abs(np.sin(x[:, 1]))
@@ -41,7 +37,7 @@ def target_mean(x: np.ndarray, step: int) -> np.ndarray:
     return draft_mean(x, step) + SCALE * length[:, None] * along
 
 
-def drafted(x: np.ndarray, step: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+def drafted(x, step, rng):
     """A chain of drafts, and both models' means along it."""
     points, starts, ends = [x], [], []
     for i in range(LENGTH):
@@ -52,7 +48,7 @@ def drafted(x: np.ndarray, step: int, rng: np.random.Generator) -> tuple[np.ndar
     return tuple(np.stack(each, axis=1) for each in (points[1:], starts, ends))
 
 
-def generated(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def generated(rng):
     """Chains of points made by blocks, and what each point has above the target's mean, in units
     of its deviation.
     """
@@ -71,7 +67,7 @@ def generated(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return points, np.stack(noise, axis=1)
 
 
-def excess(points: np.ndarray, noise: np.ndarray) -> float:
+def excess(points, noise):
     """How far the noise is from independent standard Gaussians, in units of what chance allows.
 
     The distribution functions of every step along its shift and across it, also where the noise of
@@ -95,12 +91,12 @@ def excess(points: np.ndarray, noise: np.ndarray) -> float:
     return max(found)
 
 
-def test_the_joint_law_of_several_steps_is_the_targets() -> None:
+def test_the_joint_law_of_several_steps_is_the_targets():
     points, noise = generated(np.random.default_rng(5))
     assert excess(points, noise) <= 1.0
 
 
-def test_a_chain_keeps_its_weights_and_never_less_than_its_steps_do() -> None:
+def test_a_chain_keeps_its_weights_and_never_less_than_its_steps_do():
     """Given the drafts, i steps are kept with w_i, and one by one with Π min(1, q/p)."""
     rng = np.random.default_rng(6)
     drafts, starts, ends = drafted(np.zeros((COUNT, 2)), 0, rng)
@@ -127,7 +123,7 @@ def test_a_chain_keeps_its_weights_and_never_less_than_its_steps_do() -> None:
 
 
 @pytest.mark.parametrize("shifts", [(1.3, 0.6), (0.2, 2.5)])
-def test_two_steps_on_a_line_add_up_to_the_targets_density(shifts: tuple[float, float]) -> None:
+def test_two_steps_on_a_line_add_up_to_the_targets_density(shifts):
     """p(x) [p(x') w₂ + R (w₁ q − p)₊/Z₁] = p(x) w₁ q(x'), with R the chance that the first point is
     kept and the second is not; and R₀ (q − p)₊/Z₀ is what the first point lacks."""
     p = stats.norm.pdf
@@ -152,7 +148,7 @@ def test_two_steps_on_a_line_add_up_to_the_targets_density(shifts: tuple[float, 
 
 
 @pytest.mark.parametrize("shift", [1e-300, 1e-5, 0.3, 1.0, 4.0, 1e100])
-def test_equal_shifts_reach_what_spitzers_identity_says(shift: float) -> None:
+def test_equal_shifts_reach_what_spitzers_identity_says(shift):
     length = 7
     reached = [1.0]
     for i in range(1, length + 1):
@@ -164,12 +160,12 @@ def test_equal_shifts_reach_what_spitzers_identity_says(shift: float) -> None:
 
 
 @pytest.mark.parametrize(("one", "two"), [(0.7, 1.9), (2.2, 0.2)])
-def test_two_unequal_shifts_by_thirty_digits(one: float, two: float) -> None:
+def test_two_unequal_shifts_by_thirty_digits(one, two):
     """E min(1, min(1, r₁) r₂) = Pr(r₁ ≥ 1) H₂(1) + ∫ over r₁ < 1 of E min(1, r₁ r₂)."""
     with mpmath.workdps(30):
         a, b = mpmath.mpf(one), mpmath.mpf(two)
 
-        def kept(log_weight: mpmath.mpf) -> mpmath.mpf:
+        def kept(log_weight):
             below, above = log_weight / b - b / 2, -log_weight / b - b / 2
             return mpmath.ncdf(below) + mpmath.exp(log_weight) * mpmath.ncdf(above)
 
@@ -179,7 +175,7 @@ def test_two_unequal_shifts_by_thirty_digits(one: float, two: float) -> None:
     assert GaussianBlock(2).survival([one, two])[1] == pytest.approx(float(truth), abs=2e-13)
 
 
-def test_steps_without_a_shift_are_kept() -> None:
+def test_steps_without_a_shift_are_kept():
     one = 2 * ndtr(-0.85)
     np.testing.assert_allclose(
         GaussianBlock(3).survival([0.0, 1.7, 0.0]), [1.0, one, one], atol=2e-13
@@ -189,7 +185,7 @@ def test_steps_without_a_shift_are_kept() -> None:
     assert (found.accepted == 2).all() and found.output.shape == (100, 3)
 
 
-def verified(drafts: np.ndarray, **changed: Any) -> object:
+def verified(drafts, **changed):
     given = {"draft_mean": 0.0, "target_mean": 1.0, "rng": 0} | changed
     return GaussianBlock(2).verify(drafts, **given)
 
@@ -210,6 +206,6 @@ def verified(drafts: np.ndarray, **changed: Any) -> object:
         (lambda: GaussianBlock(1).survival([-1.0]), "shift must be a distance"),
     ],
 )
-def test_what_does_not_fit_is_refused(call: Any, said: str) -> None:
+def test_what_does_not_fit_is_refused(call, said):
     with pytest.raises(OtmError, match=said):
         call()

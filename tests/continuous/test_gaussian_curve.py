@@ -1,10 +1,5 @@
 """The curve of two Gaussians and what is asked of it, against 60 digits and against a grid."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import mpmath as mp
 import numpy as np
 import pytest
@@ -14,17 +9,15 @@ from otm.continuous import GaussianCurve, acceptance, optimal_acceptance
 from otm.errors import OtmError
 
 
-def height(t: mp.mpf, shift: float) -> mp.mpf:
+def height(t, shift):
     x = mp.log(t) / shift + mp.mpf(shift) / 2
     return mp.ncdf(x - shift) + t * mp.ncdf(-x)
 
 
-def least_cut(
-    shift: float, b: Callable[[mp.mpf], mp.mpf], slope: Callable[[mp.mpf], mp.mpf]
-) -> mp.mpf:
+def least_cut(shift, b, slope):
     """1 + min Φ(x − δ) − b(Φ(x)): from the best of a grid to where q/p = b′."""
 
-    def gain(x: mp.mpf) -> mp.mpf:
+    def gain(x):
         return mp.ncdf(x - shift) - b(mp.ncdf(x))
 
     grid = np.linspace(-4, 6 + np.log(30) / shift, 250)
@@ -39,7 +32,7 @@ def least_cut(
 
 
 @pytest.mark.parametrize("shift", [0.25, 1.0, 5.0])
-def test_functionals_of_the_curve_in_sixty_digits(shift: float) -> None:
+def test_functionals_of_the_curve_in_sixty_digits(shift):
     curve = GaussianCurve(shift)
     with mp.workdps(60):
         for t in (1e-3, 0.5, 1.0, 3.0, 40.0):
@@ -67,8 +60,8 @@ def test_functionals_of_the_curve_in_sixty_digits(shift: float) -> None:
 
 
 @pytest.mark.parametrize(("shift", "c"), [(0.25, 3.0), (12.0, 1.0)])
-def test_a_race_by_another_quadrature(shift: float, c: float) -> None:
-    def match(y: mp.mpf) -> mp.mpf:
+def test_a_race_by_another_quadrature(shift, c):
+    def match(y):
         t = mp.exp(shift * y - mp.mpf(shift) ** 2 / 2) / c
         return mp.npdf(y - shift) / (1 + t - height(t, shift))
 
@@ -78,7 +71,7 @@ def test_a_race_by_another_quadrature(shift: float, c: float) -> None:
     assert found == pytest.approx(float(exact), rel=1e-13)
 
 
-def test_gold() -> None:
+def test_gold():
     """The values of docs/theory.md, for several shifts at once."""
     both = GaussianCurve(np.array([1.0, 2.0]))
     assert acceptance(otm.Maximal(), both, otm.IID(1)).shape == (2,)
@@ -88,7 +81,7 @@ def test_gold() -> None:
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e-300, 1e-9, 40.0, 1e100])
-def test_far_and_near(shift: float) -> None:
+def test_far_and_near(shift):
     """Equal laws accept everything, far ones next to nothing, and nothing leaves [0, 1]."""
     for verifier, law in [
         (otm.Optimal(), otm.IID(3)),
@@ -113,6 +106,6 @@ def test_far_and_near(shift: float) -> None:
         *((lambda wrong=wrong: GaussianCurve(wrong), "shift") for wrong in (-1.0, np.nan, "1")),
     ],
 )
-def test_what_has_no_functional_is_refused(call: Any, said: str) -> None:
+def test_what_has_no_functional_is_refused(call, said):
     with pytest.raises(OtmError, match=said):
         call()

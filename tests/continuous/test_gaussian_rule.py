@@ -4,10 +4,6 @@ Tests by samples reject a right verifier with a probability below 1e-9 each (Dvo
 Wolfowitz for distribution functions, Hoeffding for rates).
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -23,7 +19,6 @@ from otm.continuous import (
     acceptance,
     optimal_acceptance,
 )
-from otm.continuous.gaussian_rule import GaussianRule, InTurnRule
 from otm.errors import OtmError
 
 COUNT = 20_000
@@ -46,7 +41,7 @@ RULES = [
 ]
 
 
-def distances(rule: GaussianRule, shift: float) -> tuple[np.ndarray, float]:
+def distances(rule, shift):
     """How far the output's distribution functions along the shift and across it are from the
     target's, and of products of both signs; and the rate of acceptance.
     """
@@ -66,9 +61,7 @@ def distances(rule: GaussianRule, shift: float) -> tuple[np.ndarray, float]:
 
 
 @pytest.mark.parametrize(("rule", "shift"), RULES, ids=str)
-def test_samples_have_the_targets_law_and_the_acceptance_of_the_closed_form(
-    rule: GaussianRule, shift: float
-) -> None:
+def test_samples_have_the_targets_law_and_the_acceptance_of_the_closed_form(rule, shift):
     far, rate = distances(rule, shift)
     assert (far <= FARTHEST).all()
     curve, law = GaussianCurve(shift), otm.IID(rule.num_drafts)
@@ -84,7 +77,7 @@ def test_samples_have_the_targets_law_and_the_acceptance_of_the_closed_form(
     assert min(lost, exact) - FARTHEST <= rate <= exact + FARTHEST
 
 
-def test_plans_lose_with_the_square_of_their_distance() -> None:
+def test_plans_lose_with_the_square_of_their_distance():
     """By quadrature of min(s, q) at a shift between two plans."""
     p, q = stats.norm.pdf(LINE), stats.norm.pdf(LINE - 0.6)
     best = float(optimal_acceptance(GaussianCurve(0.6), otm.IID(4)))
@@ -99,7 +92,7 @@ def test_plans_lose_with_the_square_of_their_distance() -> None:
 
 @pytest.mark.parametrize("rule", [GaussianKSeq(3), GaussianRejection(3), GaussianRejection(1)])
 @pytest.mark.parametrize("shift", [0.4, 1.3, 3.0])
-def test_the_law_along_the_shift_of_drafts_in_turn(rule: InTurnRule, shift: float) -> None:
+def test_the_law_along_the_shift_of_drafts_in_turn(rule, shift):
     """Σ_i p keep_i Π_{j<i} (1 − A_j) + Π_j (1 − A_j)·residual is q, point by point."""
     p, q = stats.norm.pdf(LINE), stats.norm.pdf(LINE - shift)
     level, left, last = (a[0] for a in rule._stages(np.array([shift])))
@@ -113,7 +106,7 @@ def test_the_law_along_the_shift_of_drafts_in_turn(rule: InTurnRule, shift: floa
 
 
 @pytest.mark.parametrize(("count", "shift"), [(2, 0.5), (4, 1.3), (16, 3.0)])
-def test_the_selected_draft_has_the_planned_law(count: int, shift: float) -> None:
+def test_the_selected_draft_has_the_planned_law(count, shift):
     """p(x) E[k F(U)^{k−1} | x], F the law of one draft's score as drafts have it, integrated over
     the line and not taken from the plan's own sums.
     """
@@ -173,6 +166,6 @@ TWO, ONE = GaussianKSeq(2), GaussianReflection(1)
         (lambda: GaussianOptimal(0, 1.0), "num_drafts"),
     ],
 )
-def test_what_does_not_fit_is_refused(call: Any, said: str) -> None:
+def test_what_does_not_fit_is_refused(call, said):
     with pytest.raises(OtmError, match=said):
         call()

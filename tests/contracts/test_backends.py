@@ -2,8 +2,6 @@
 CUDA where there is one.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -11,11 +9,10 @@ import numpy as np
 
 import otm
 from otm import IID, Problem
-from tests.conftest import Backend
 from tests.contracts.values import CURVES, VALUES
 
 
-def rows(num_tokens: int, count: int, seed: int, *, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+def rows(num_tokens, count, seed, *, dtype):
     """Pairs with zeros and a shared bulk, rounded to `dtype` and renormalised in it, as a model's
     softmax would be.
     """
@@ -24,10 +21,10 @@ def rows(num_tokens: int, count: int, seed: int, *, dtype: str) -> tuple[np.ndar
     q = 0.6 * p + 0.4 * otm.examples.dirichlet(num_tokens, rng=rng, rows=count, concentration=0.3)
     p[:, 0] = 0.0
     q[:, -1] = 0.0
-    return tuple((x / x.sum(axis=-1, keepdims=True)).astype(dtype) for x in (p, q))  # type: ignore[return-value]
+    return tuple((x / x.sum(axis=-1, keepdims=True)).astype(dtype) for x in (p, q))
 
 
-def reference(p: np.ndarray, q: np.ndarray, k: int) -> Problem:
+def reference(p, q, k):
     wide = [x.astype(np.float64) for x in (p, q)]
     return Problem(
         draft=wide[0] / wide[0].sum(-1, keepdims=True),
@@ -36,7 +33,7 @@ def reference(p: np.ndarray, q: np.ndarray, k: int) -> Problem:
     )
 
 
-def test_a_full_vocabulary(backend: Backend) -> None:
+def test_a_full_vocabulary(backend):
     """One row of it gives a float."""
     p, q = rows(128_256, 1, 4, dtype=backend.dtype)
     problem = Problem(draft=backend.array(p[0]), target=backend.array(q[0]), law=IID(4))
@@ -49,7 +46,7 @@ def test_a_full_vocabulary(backend: Backend) -> None:
         assert value == wanted or abs(value - wanted) <= tolerance, name  # both may be infinite
 
 
-def test_batches_keep_kind_device_and_shape_in_float64(backend: Backend) -> None:
+def test_batches_keep_kind_device_and_shape_in_float64(backend):
     """Curves put k first."""
     p, q = rows(20, 6, 1, dtype=backend.dtype)
     given = [backend.array(x.reshape(2, 3, 20)) for x in (p, q)]
@@ -68,7 +65,7 @@ def test_batches_keep_kind_device_and_shape_in_float64(backend: Backend) -> None
         )
 
 
-def test_the_library_never_imports_torch() -> None:
+def test_the_library_never_imports_torch():
     code = (
         "import sys, otm\n"
         "p = otm.Problem(draft=[.75, .25], target=[.5, .5], law=otm.IID(2))\n"

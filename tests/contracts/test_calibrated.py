@@ -7,8 +7,6 @@ check notices it is evaluated from the same binomial laws and required to exceed
 mutant is run.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -36,7 +34,7 @@ INSTANCES = ("plain", "zeros", "partial")
 
 
 @pytest.mark.parametrize(("verifier", "laws"), instances.by_verifier())
-def test_samplers_execute_their_law(verifier: otm.Verifier, laws: list[otm.Law]) -> None:
+def test_samplers_execute_their_law(verifier, laws):
     """Of drafts and output together, of the output, and both acceptances."""
     for law, (seed, name) in itertools.product(laws, enumerate(INSTANCES)):
         problem = instances.make_problem(law, *instances.ROWS[name])
@@ -54,7 +52,7 @@ def test_samplers_execute_their_law(verifier: otm.Verifier, laws: list[otm.Law])
 
 
 @pytest.mark.parametrize("kind", otm.drafts.LAWS)
-def test_laws_draw_what_they_enumerate(kind: type[otm.Law]) -> None:
+def test_laws_draw_what_they_enumerate(kind):
     for k, (seed, name) in itertools.product((1, 2, 3), enumerate(INSTANCES)):
         law = kind.of_size(k)
         problem = instances.make_problem(law, *instances.ROWS[name])
@@ -98,9 +96,7 @@ MUTANTS = [
 @pytest.mark.parametrize(
     ("mutant", "correct", "draft", "target"), [pytest.param(*m, id=repr(m[0])) for m in MUTANTS]
 )
-def test_mutants_die(
-    mutant: otm.Verifier, correct: otm.Verifier, draft: object, target: object
-) -> None:
+def test_mutants_die(mutant, correct, draft, target):
     """In the exact law, in samples of the output, and in samples of drafts and output."""
     problem = Problem(draft=draft, target=target, law=mutant.laws[0](3))
     rows, claimed = joint_law(correct, problem)
@@ -122,7 +118,7 @@ def test_mutants_die(
     assert not alarms(counts.sum(axis=0), truth, SAMPLES).any()
 
 
-def test_the_false_alarm_rate_is_what_it_says() -> None:
+def test_the_false_alarm_rate_is_what_it_says():
     # Exactly, not by simulation: the total probability of the alarm region, cell by cell, summed
     # over cells.
     mass = np.array([1e-6, 1e-3, 0.2, 0.3, 0.498999])

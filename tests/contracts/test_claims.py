@@ -2,12 +2,9 @@
 by the best step.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -31,66 +28,17 @@ from otm.sequence import (
     sequence_law,
     step_law,
 )
-from otm.sequence.decoder import Conditionals, DraftTree
-from otm.sequence.randomness import Randomness
 from tests.paths import ROOT
+from tests.sequence.hierarchical import CappedAtOne, Hierarchical
 from tests.sequence.toys import bias, distance, random_models, smooth_models
 
 PAGE = " ".join((ROOT / "docs" / "claims.md").read_text(encoding="utf-8").split())
 GOLD = {"draft": ZerothOrder([2 / 3, 1 / 3]), "target": ZerothOrder([1 / 3, 2 / 3])}
 
 
-@dataclasses.dataclass(frozen=True)
-class Hierarchical(BlockVerification):
-    """HSD by its own formulas: prefix ratios r, capped by the largest before; branch divergences;
-    tests from the end.
-    """
-
-    def capped(self, ratios: list[float], i: int) -> float:
-        return ratios[i] / max(1.0, *ratios[: i + 1])
-
-    def whole(self, ratios: list[float]) -> float:
-        before = ratios[-2]
-        return (
-            min(1.0, self.capped(ratios, self.length - 1) * ratios[-1] / before)
-            if before > 0
-            else 0.0
-        )
-
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        drafted = tuple(tree.tokens[1:].tolist())
-        before = [drafted[:i] for i in range(self.length + 1)]
-        ratios = [1.0]
-        for i, token in enumerate(drafted):
-            ratios.append(
-                ratios[-1] * float(target(before[i])[token] / tree.draft[before[i]][token])
-            )
-        if randomness.accept(self.whole(ratios)):
-            return Step((*drafted, randomness.choose(target(drafted))), self.length, "end_of_draft")
-        for kept in reversed(range(self.length)):
-            branch = self.capped(ratios, kept) * target(before[kept]) - tree.draft[before[kept]]
-            more, less = np.maximum(branch, 0.0), np.maximum(-branch, 0.0)
-            largest = max(more.sum(), less.sum())
-            if kept == 0 or randomness.accept(float(more.sum() / largest) if largest > 0 else 1.0):
-                break
-        after = more if more.sum() > 0 else target(before[kept])
-        return Step((*drafted[:kept], randomness.choose(after)), kept, "rejected")
-
-
-@dataclasses.dataclass(frozen=True)
-class CappedAtOne(Hierarchical):
-    """The same with min(1, r) for the cap and for the test of the whole draft."""
-
-    def capped(self, ratios: list[float], i: int) -> float:
-        return min(1.0, ratios[i])
-
-    def whole(self, ratios: list[float]) -> float:
-        return min(1.0, ratios[-1])
-
-
 class TestHierarchicalSpeculativeDecoding:
     @pytest.mark.parametrize("seed", range(6))
-    def test_is_block_verification(self, seed: int) -> None:
+    def test_is_block_verification(self, seed):
         draft, target = (
             smooth_models(3, 3, seed)
             if seed < 3
@@ -110,7 +58,7 @@ class TestHierarchicalSpeculativeDecoding:
             (3, Fraction(38, 27), Fraction(5, 3)),
         ],
     )
-    def test_the_gold_instance(self, length: int, tokenwise: Fraction, block: Fraction) -> None:
+    def test_the_gold_instance(self, length, tokenwise, block):
         tokens = expected_step(SpeculativeSampling(length), **GOLD, context=[]).block_efficiency
         assert tokens == pytest.approx(1 + float(tokenwise), abs=1e-14)
         for decoder in (BlockVerification(length), Hierarchical(length)):
@@ -122,7 +70,7 @@ class TestHierarchicalSpeculativeDecoding:
         )
         assert f"| {length} | {tokenwise} | {block} | {block} |" in PAGE
 
-    def test_capped_at_one_it_accepts_too_much(self) -> None:
+    def test_capped_at_one_it_accepts_too_much(self):
         law = step_law(CappedAtOne(2), **GOLD, context=[])
         assert law.block_efficiency == pytest.approx(1 + 4 / 3, abs=1e-14)
         assert bias(CappedAtOne(2), **GOLD, step=step_law) == pytest.approx(1 / 9, abs=1e-15)
@@ -135,24 +83,24 @@ class TestSpecTrGbv:
     """Σ p [1 − (1 − min(q/p, 1))^K] at one position."""
 
     @staticmethod
-    def formula(draft: np.ndarray, target: np.ndarray, count: int) -> float:
+    def formula(draft, target, count):
         return float((draft * (1 - (1 - np.minimum(target / draft, 1.0)) ** count)).sum())
 
-    def test_one_draft_is_single_draft_rejection(self) -> None:
+    def test_one_draft_is_single_draft_rejection(self):
         rng = np.random.default_rng(0)
         draft, target = rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4))
         assert self.formula(draft, target, 1) == pytest.approx(
             np.minimum(draft, target).sum(), abs=1e-15
         )
 
-    def test_more_than_the_optimum(self) -> None:
+    def test_more_than_the_optimum(self):
         draft, target = np.array([0.99, 0.01]), np.array([0.5, 0.5])
         assert self.formula(draft, target, 2) == pytest.approx(0.757475, abs=1e-6)
         best = otm.optimum(otm.Problem(draft=draft, target=target, law=otm.IID(2)))
         assert best.upper == pytest.approx(0.5199, abs=1e-9)
         assert "| (99/100, 1/100) | (1/2, 1/2) | .757475 | .5199 |" in PAGE
 
-    def test_less_than_the_optimum(self) -> None:
+    def test_less_than_the_optimum(self):
         draft, target = np.array([0.5, 0.5]), np.array([1.0, 0.0])
         assert self.formula(draft, target, 2) == 0.5
         assert (
@@ -161,7 +109,7 @@ class TestSpecTrGbv:
         assert "| (1/2, 1/2) | (1, 0) | 1/2 | 3/4 |" in PAGE
 
 
-def test_greedy_multipath_on_equal_models() -> None:
+def test_greedy_multipath_on_equal_models():
     """Ties: tests/sequence/test_greedy_multipath.py."""
     model = ZerothOrder([0.5, 0.5])
     for count in (1, 2, 5):
@@ -173,9 +121,7 @@ def test_greedy_multipath_on_equal_models() -> None:
 
 
 @pytest.mark.parametrize(("order", "distance"), [((0, 1, 2), (7, 130)), ((0, 2, 1), (7, 170))])
-def test_ties_of_greedy_multipath_err_by_their_order(
-    order: tuple[int, ...], distance: tuple[int, int]
-) -> None:
+def test_ties_of_greedy_multipath_err_by_their_order(order, distance):
     """Two drafts: the first that reaches 1 goes on, verified by the law of the last in an order."""
     p = [Fraction(5, 10), Fraction(3, 10), Fraction(2, 10)]
     q = [Fraction(4, 20), Fraction(7, 20), Fraction(9, 20)]
@@ -202,7 +148,7 @@ class Truncated(SpeculativeSampling):
 
     looks_at_itself: bool = False
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         drafted = tree.tokens[1:].tolist()
         decided_on = drafted if self.looks_at_itself else [-1, *drafted]
         length = next(
@@ -217,12 +163,12 @@ class Truncated(SpeculativeSampling):
 
 
 class TestTruncation:
-    def test_on_what_was_drafted_before_it_is_lossless(self) -> None:
+    def test_on_what_was_drafted_before_it_is_lossless(self):
         for seed in range(6):
             draft, target = random_models(3, 3, np.random.default_rng([32, seed]))
             assert bias(Truncated(3), draft, target, step=step_law) <= 1e-14
 
-    def test_on_the_draft_itself_it_is_biased(self) -> None:
+    def test_on_the_draft_itself_it_is_biased(self):
         model = ZerothOrder([0.5, 0.5])
         assert bias(
             Truncated(1, looks_at_itself=True), model, model, step=step_law
@@ -231,7 +177,7 @@ class TestTruncation:
         assert "output (1/4, 3/4), TV = 1/4" in PAGE
 
 
-def test_the_first_law_of_greedy_multipath_overflows_with_six_sequences() -> None:
+def test_the_first_law_of_greedy_multipath_overflows_with_six_sequences():
     """Powers of masses over 1e-8 in float32: five factors of 1e8 are infinite, and the drafted law
     stands in.
     """
@@ -245,7 +191,7 @@ def test_the_first_law_of_greedy_multipath_overflows_with_six_sequences() -> Non
     assert 0.5 * np.abs(output - target).sum() == pytest.approx(0.2969, abs=5e-5)
 
 
-def _instances() -> list[tuple[np.ndarray, np.ndarray, int]]:
+def _instances():
     zipf = otm.examples.zipf(8)
     given = [
         ([2 / 3, 1 / 3], [1 / 3, 2 / 3], 2),
@@ -263,7 +209,7 @@ def _instances() -> list[tuple[np.ndarray, np.ndarray, int]]:
     return [(np.asarray(p), np.asarray(q), k) for p, q, k in (*given, *drawn)]
 
 
-def _bisected(p: np.ndarray, q: np.ndarray, k: int, *, steps: int) -> float:
+def _bisected(p, q, k, *, steps):
     """The division factor of the public peer: an interval [1, k] halved, its upper end."""
     low, high = 1.0, float(k)
     for _ in range(steps):
@@ -273,7 +219,7 @@ def _bisected(p: np.ndarray, q: np.ndarray, k: int, *, steps: int) -> float:
     return high
 
 
-def test_the_public_peers_acceptances() -> None:
+def test_the_public_peers_acceptances():
     """Its formulas, in the letters of this library, on ten instances."""
     for p, q, k in _instances():
         problem = otm.Problem(draft=p, target=q, law=otm.IID(k))
@@ -303,7 +249,7 @@ def test_the_public_peers_acceptances() -> None:
     assert otm.acceptance(otm.KSeq(), problem) == pytest.approx(0.5343, abs=5e-5)
 
 
-def test_the_divergence_of_cactus() -> None:
+def test_the_divergence_of_cactus():
     size = 1000
     problem = otm.Problem(
         draft=np.repeat([2.0, 0.0], size // 2) / size,
@@ -317,7 +263,7 @@ def test_the_divergence_of_cactus() -> None:
     assert otm.acceptance(rule, problem) == pytest.approx(1.0, abs=1e-12)
 
 
-def test_the_distance_of_lantern() -> None:
+def test_the_distance_of_lantern():
     size = 1000
     problem = otm.Problem(
         draft=np.repeat([2.0, 0.0], size // 2) / size,
@@ -329,7 +275,7 @@ def test_the_distance_of_lantern() -> None:
     assert otm.lossy.distortion(rule, problem).total_variation == pytest.approx(0.5, abs=1e-12)
 
 
-def test_windows_of_grouped_verification() -> None:
+def test_windows_of_grouped_verification():
     problem = otm.Problem(draft=[0.1, 0.3, 0.3, 0.3], target=[0.05, 0.1, 0.65, 0.2], law=otm.IID(1))
     assert otm.acceptance(otm.Grouped(), problem, by="rule") == pytest.approx(51 / 80, abs=1e-15)
     assert otm.acceptance(otm.Maximal(), problem) == pytest.approx(13 / 20, abs=1e-15)
@@ -338,7 +284,7 @@ def test_windows_of_grouped_verification() -> None:
     assert law[:2].sum() == pytest.approx(7 / 15, abs=1e-15)
 
 
-def test_what_neighbours_accept_beside_the_frontier() -> None:
+def test_what_neighbours_accept_beside_the_frontier():
     place = np.arange(64)
     draft, target = (
         np.exp(-((place - centre) ** 2) / width) for centre, width in ((34, 72), (30, 128))
@@ -364,10 +310,10 @@ def test_what_neighbours_accept_beside_the_frontier() -> None:
         assert f"| `{name}` | {' | '.join(numbers)} |" in PAGE
 
 
-def test_drafts_of_one_poisson_process() -> None:
+def test_drafts_of_one_poisson_process():
     pair = {"draft": [0.5, 0.2, 0.15, 0.1, 0.05], "target": [0.1, 0.3, 0.05, 0.25, 0.3]}
 
-    def row(name: str, value: Callable[[int], float]) -> str:
+    def row(name, value):
         return " | ".join([f"| {name}", *(f"{value(k):.3f}"[1:] for k in (2, 4))]) + " |"
 
     listed, different = (
@@ -387,7 +333,7 @@ def test_drafts_of_one_poisson_process() -> None:
         assert told in PAGE
 
 
-def test_a_sampled_token_among_the_likeliest() -> None:
+def test_a_sampled_token_among_the_likeliest():
     law, target = np.array([0.0, 0.6, 0.4]), np.array([0.2, 0.2, 0.6])
     residual = np.maximum(target - law, 0.0)
     kept = target[1] / law[1]
@@ -420,15 +366,15 @@ def test_a_sampled_token_among_the_likeliest() -> None:
     assert otm.optimal_acceptance(plain) == pytest.approx(14 / 15)
 
 
-def _ends_of_the_accepted_length(accuracy: list[float]) -> tuple[float, float]:
+def _ends_of_the_accepted_length(accuracy):
     """Least and largest Σ_k Pr(first k right) over joint laws, by linear programs."""
     right = np.array(list(itertools.product((0, 1), repeat=len(accuracy))))
     length = np.cumprod(right, axis=1).sum(axis=1)
     equal = {"A_eq": np.vstack([right.T, np.ones(len(right))]), "b_eq": [*accuracy, 1.0]}
-    return tuple(sign * linprog(sign * length, **equal).fun for sign in (1, -1))  # type: ignore[return-value]
+    return tuple(sign * linprog(sign * length, **equal).fun for sign in (1, -1))
 
 
-def test_accepted_length_is_no_function_of_accuracies() -> None:
+def test_accepted_length_is_no_function_of_accuracies():
     accuracies, product = [0.8, 0.7, 0.6], np.cumprod([0.8, 0.7, 0.6]).sum()
     least, most = _ends_of_the_accepted_length(accuracies)
     assert f"says {product:.4g} accepted drafts" in PAGE
@@ -444,7 +390,7 @@ def test_accepted_length_is_no_function_of_accuracies() -> None:
         assert low <= np.cumprod(accuracy).sum() <= high
 
 
-def test_recursive_rejection_of_distinct_siblings_is_not_optimal() -> None:
+def test_recursive_rejection_of_distinct_siblings_is_not_optimal():
     problem = otm.Problem(
         draft=[1 / 3] * 3, target=[0.0, 1 / 3, 2 / 3], law=otm.WithoutReplacement(2)
     )
@@ -453,7 +399,7 @@ def test_recursive_rejection_of_distinct_siblings_is_not_optimal() -> None:
     assert "it accepts 5/6" in PAGE
 
 
-def test_strict_and_probabilistic_rejection() -> None:
+def test_strict_and_probabilistic_rejection():
     same = otm.Problem(draft=[0.25] * 4, target=[0.25] * 4, law=otm.IID(1))
     found = [otm.acceptance(rule, same) for rule in (otm.Naive(), otm.Race(), otm.Maximal())]
     assert found == pytest.approx([0.25, 1.0, 1.0], abs=1e-15)
@@ -471,9 +417,7 @@ def test_strict_and_probabilistic_rejection() -> None:
     assert "p = (2/3, 1/3), q = (1, 0) has 1 and 2/3" in PAGE
 
 
-def _replaced(
-    p: list[Fraction], q: list[Fraction], keep: list[Fraction], instead: Callable
-) -> list[Fraction]:
+def _replaced(p, q, keep, instead):
     """Return the output's law: draft x is kept with min(1, keep/p), else `instead(x)` is drawn."""
     found = [Fraction(0)] * len(p)
     for x, mass in enumerate(p):
@@ -485,16 +429,16 @@ def _replaced(
     return found
 
 
-def _residual(p: list[Fraction], q: list[Fraction]) -> list[Fraction]:
+def _residual(p, q):
     excess = [max(y - x, Fraction(0)) for x, y in zip(p, q, strict=True)]
     return [one / sum(excess) for one in excess]
 
 
-def _apart(left: list[Fraction], right: list[Fraction]) -> Fraction:
+def _apart(left, right):
     return sum((abs(x - y) for x, y in zip(left, right, strict=True)), Fraction(0)) / 2
 
 
-def test_replacements_from_the_target_have_their_closed_forms() -> None:
+def test_replacements_from_the_target_have_their_closed_forms():
     """By enumeration in exact fractions, on the page's examples and on random pairs."""
     rng = np.random.default_rng(5)
     half, quarter = [Fraction(1, 2)] * 2, [Fraction(1, 4), Fraction(3, 4)]
@@ -525,7 +469,7 @@ def test_replacements_from_the_target_have_their_closed_forms() -> None:
         assert f"| {found} |" in PAGE, found
 
 
-def test_a_first_token_accepted_as_often_as_can_be_costs_tokens() -> None:
+def test_a_first_token_accepted_as_often_as_can_be_costs_tokens():
     """The program over all antichains of paths of two sequences, and `best_step` beside it."""
     tables = [
         {
@@ -572,7 +516,7 @@ def test_a_first_token_accepted_as_often_as_can_be_costs_tokens() -> None:
     assert f"accepts {-least.fun:.4f} drafts at most" in PAGE
 
 
-def test_replacements_from_the_target_on_the_contexts_of_a_figure() -> None:
+def test_replacements_from_the_target_on_the_contexts_of_a_figure():
     data = json.loads((ROOT / "figures" / "data" / "figure4.json").read_text(encoding="utf-8"))
     laws = [
         {tuple(row["context"]): dict(zip(row["tokens"], row["mass"], strict=True)) for row in side}
@@ -590,7 +534,7 @@ def test_replacements_from_the_target_on_the_contexts_of_a_figure() -> None:
     assert sentence.replace("0.", ".") in PAGE
 
 
-def test_jacobi_couplings() -> None:
+def test_jacobi_couplings():
     turning = MarkovModel([[0.25, 0.75], [0.75, 0.25]])
     for coupling, steps in (
         ("independent", "121/64"),

@@ -2,11 +2,9 @@
 tested without editing this one.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -23,18 +21,18 @@ from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
 Named = Iterator[tuple[str, otm.Problem]]
 
 
-def named_problems(laws: list[otm.Law]) -> Named:
+def named_problems(laws):
     """Every named instance under each of the laws, with a name that says both."""
     for law in laws:
         for name, problem in instances.named_problems(law):
             yield f"{name}, {law}", problem
 
 
-def plain(law: otm.Law) -> otm.Problem:
+def plain(law):
     return instances.make_problem(law, *instances.ROWS["plain"])
 
 
-def live_drafts(problem: otm.Problem, floor: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+def live_drafts(problem, floor=0.0):
     """The draft sequences whose mass exceeds the floor, and their masses."""
     table = enumerate_drafts(problem.law, problem.draft)
     live = table.mass > floor
@@ -42,18 +40,18 @@ def live_drafts(problem: otm.Problem, floor: float = 0.0) -> tuple[np.ndarray, n
 
 
 @functools.cache
-def coupling_of(verifier: otm.Verifier, law: otm.Law, name: str) -> otm.results.Coupling:
+def coupling_of(verifier, law, name):
     """The coupling on a named instance, computed once: for races it is a quadrature."""
     return otm.coupling(verifier, dict(named_problems([law]))[name])
 
 
-def by_sequence(tokens: np.ndarray, values: np.ndarray) -> dict[tuple[int, ...], float]:
+def by_sequence(tokens, values):
     return dict(zip(map(tuple, tokens.tolist()), values.tolist(), strict=True))
 
 
 @functools.cache
 @st.composite
-def problems_for(draw: st.DrawFn, laws: tuple[otm.Law, ...]) -> otm.Problem:
+def problems_for(draw, laws):
     """A problem on at most four tokens under one of the laws, with every oddity of
     tests/strategies.py.
     """
@@ -64,7 +62,7 @@ def problems_for(draw: st.DrawFn, laws: tuple[otm.Law, ...]) -> otm.Problem:
     return instances.make_problem(law, rows, target)
 
 
-def renumbered(law: otm.Law, num_tokens: int) -> tuple[otm.Problem, otm.Problem, np.ndarray]:
+def renumbered(law, num_tokens):
     """A problem without ties, the same with other numbers for its tokens, and their old numbers."""
     rng = np.random.default_rng(11)
     rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=3)
@@ -77,13 +75,13 @@ def renumbered(law: otm.Law, num_tokens: int) -> tuple[otm.Problem, otm.Problem,
 # --------------------------------------------------------------------------------------------------
 
 
-def exact_draft(problem: otm.Problem) -> np.ndarray:
+def exact_draft(problem):
     """The draft as Fractions with an exact unit sum, in the shape that the law takes."""
     rows = problem.draft.reshape(-1, problem.num_tokens)
     return np.asarray([exact.exact(row) for row in rows], dtype=object).reshape(problem.draft.shape)
 
 
-def check_optimum(problem: otm.Problem, name: str = "") -> float:
+def check_optimum(problem, name=""):
     """Compare the optimum, and what its cut is worth, with the least of all cuts, from the
     definition in rational arithmetic.
     """
@@ -102,9 +100,7 @@ def check_optimum(problem: otm.Problem, name: str = "") -> float:
     [pytest.param([*map(cls.of_size, (1, 2, 3))], id=cls.__name__) for cls in otm.drafts.LAWS],
 )
 class TestLaws:
-    def test_drafts_are_enumerated_in_floats_and_exactly_and_drawn(
-        self, laws: list[otm.Law]
-    ) -> None:
+    def test_drafts_are_enumerated_in_floats_and_exactly_and_drawn(self, laws):
         rng, least = np.random.default_rng(2), {}
         for name, problem in named_problems(laws):
             law, slack = problem.law, rounding(problem.num_tokens, problem.law.size)
@@ -130,7 +126,7 @@ class TestLaws:
         for law in laws:
             assert law.least_token == least[law] and law.least_token in (PAD, 0), law
 
-    def test_containment_is_the_mass_of_the_sequences_inside(self, laws: list[otm.Law]) -> None:
+    def test_containment_is_the_mass_of_the_sequences_inside(self, laws):
         for name, problem in named_problems(laws):
             tokens, mass = live_drafts(problem)
             drafted = members(tokens, problem.num_tokens)
@@ -140,9 +136,7 @@ class TestLaws:
                 found = problem.law.containment(problem.draft, T)
                 assert abs(found - inside) <= COLLECTED, (name, bits)
 
-    def test_the_optimum_is_the_least_cut_and_that_of_the_programs(
-        self, laws: list[otm.Law]
-    ) -> None:
+    def test_the_optimum_is_the_least_cut_and_that_of_the_programs(self, laws):
         for name, problem in named_problems(laws):
             best = pytest.approx(check_optimum(problem, name), abs=CERTIFIED_GAP)
             for method in ("sets", "sequences"):
@@ -159,10 +153,10 @@ class TestLaws:
             assert plan.acceptance == best, name
             assert otm.acceptance(otm.TransportPlan(), problem) == best, name
 
-    def test_the_optimum_on_every_oddity(self, laws: list[otm.Law]) -> None:
+    def test_the_optimum_on_every_oddity(self, laws):
         @settings(max_examples=50)
         @given(problem=problems_for(tuple(laws)))
-        def check(problem: otm.Problem) -> None:
+        def check(problem):
             check_optimum(problem)
 
         check()
@@ -174,9 +168,7 @@ class TestLaws:
 
 @pytest.mark.parametrize(("verifier", "laws"), instances.by_verifier())
 class TestPairs:
-    def test_the_coupling_and_what_is_said_of_it(
-        self, verifier: otm.Verifier, laws: list[otm.Law]
-    ) -> None:
+    def test_the_coupling_and_what_is_said_of_it(self, verifier, laws):
         for name, problem in named_problems(laws):
             plan = coupling_of(verifier, problem.law, name)
             slack, tokens_and_mass = value_accuracy(verifier, problem), live_drafts(problem)
@@ -199,9 +191,7 @@ class TestPairs:
             assert member <= min(1, otm.optimal_acceptance(problem) + off.sum() / 2) + slack, name
             assert not verifier.lossless or off.max() <= accuracy(verifier, problem), name
 
-    def test_the_kernel_is_the_conditional_law_of_the_coupling(
-        self, verifier: otm.Verifier, laws: list[otm.Law]
-    ) -> None:
+    def test_the_kernel_is_the_conditional_law_of_the_coupling(self, verifier, laws):
         for name, problem in named_problems(laws):
             # Where shared randomness is integrated numerically the joint law is accurate in
             # absolute terms only: given drafts of smaller mass no conditional law can be asked of.
@@ -231,9 +221,7 @@ class TestPairs:
                 slack = rounding(problem.num_tokens, law.size)
                 assert row.sum() == pytest.approx(1, abs=slack) and (row >= 0).all(), (law, drafts)
 
-    def test_acceptance_curve_stacks_acceptances(
-        self, verifier: otm.Verifier, laws: list[otm.Law]
-    ) -> None:
+    def test_acceptance_curve_stacks_acceptances(self, verifier, laws):
         for law, by in itertools.product({type(law): law for law in laws}.values(), BY):
             problem = plain(law)
             counts = [k for k in (1, 2, 3) if verifier.supports(law.of_size(k))]
@@ -248,9 +236,7 @@ class TestPairs:
             slack = value_accuracy(verifier, problem)
             assert np.asarray(curve) == pytest.approx(rows, abs=slack), (law, by)
 
-    def test_acceptance_does_not_depend_on_how_tokens_are_numbered(
-        self, verifier: otm.Verifier, laws: list[otm.Law]
-    ) -> None:
+    def test_acceptance_does_not_depend_on_how_tokens_are_numbered(self, verifier, laws):
         if not verifier.equivariant:
             pytest.skip("numbers are places on a line; a table of neighbours has a test of its own")
         for law, num_tokens in itertools.product(laws, (3, 4)):
@@ -270,9 +256,7 @@ class TestPairs:
                 err_msg=str(law),
             )
 
-    def test_a_rule_is_a_pure_function_of_uniforms(
-        self, verifier: otm.Verifier, laws: list[otm.Law]
-    ) -> None:
+    def test_a_rule_is_a_pure_function_of_uniforms(self, verifier, laws):
         for law in laws:
             rule, rng = otm.prepare(verifier, plain(law)), np.random.default_rng(3)
             first = rng.random((300, rule.num_draft_uniforms))
@@ -298,12 +282,12 @@ BY = ("membership", "rule")
 @pytest.mark.parametrize(
     ("verifier", "laws"), [one for one in instances.by_verifier() if one.values[0].lossless]
 )
-def test_lossless_verifiers_on_every_oddity(verifier: otm.Verifier, laws: list[otm.Law]) -> None:
+def test_lossless_verifiers_on_every_oddity(verifier, laws):
     """The contracts above in one pass, on instances that Hypothesis makes up."""
 
     @settings(max_examples=15 * len(laws))
     @given(problem=problems_for(tuple(laws)))
-    def check(problem: otm.Problem) -> None:
+    def check(problem):
         plan = otm.coupling(verifier, problem)
         tolerance = value_accuracy(verifier, problem)
         off = np.abs(plan.output_marginal - problem.target).max()
@@ -316,12 +300,12 @@ def test_lossless_verifiers_on_every_oddity(verifier: otm.Verifier, laws: list[o
     check()
 
 
-def test_verifiers_are_hashable_configuration_and_refuse_laws_by_name() -> None:
+def test_verifiers_are_hashable_configuration_and_refuse_laws_by_name():
     for verifier, law in itertools.product(instances.verifiers(), instances.laws()):
         assert isinstance(verifier, otm.Verifier) and isinstance(verifier.lossless, bool)
         assert len({verifier, verifier}) == 1
         problem, rng = plain(law), np.random.default_rng(0)
-        calls: list[Callable[[otm.Verifier], object]] = [
+        calls = [
             lambda one: otm.prepare(one, problem),  # noqa: B023
             lambda one: otm.coupling(one, problem),  # noqa: B023
             lambda one: otm.kernel(one, problem, [0] * problem.num_drafts),  # noqa: B023
@@ -336,7 +320,7 @@ def test_verifiers_are_hashable_configuration_and_refuse_laws_by_name() -> None:
             assert repr(verifier) in str(caught.value) and repr(law) in str(caught.value)
 
 
-def test_collapse_merges_exactly_the_sequences_with_one_set() -> None:
+def test_collapse_merges_exactly_the_sequences_with_one_set():
     for name, problem in named_problems(instances.laws()):
         table = enumerate_drafts(problem.law, problem.draft)
         sets = collapse(table)

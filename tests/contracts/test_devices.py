@@ -5,11 +5,7 @@ The first is shown on torch's fake tensors, which have a device and no data, the
 told to be a device.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +21,7 @@ from tests.overlap.instances import problems, slack as rounding_of
 BINNED = 1 + otm.overlap.rows.SHORTEST_BINNED
 
 
-def bare_problem(draft: Any, target: Any, law: otm.Law) -> Problem:
+def bare_problem(draft, target, law):
     """Return a problem past the gate, which fake tensors cannot pass: they have no sums."""
     problem = object.__new__(Problem)
     for name, value in (("draft", draft), ("target", target), ("law", law)):
@@ -33,13 +29,11 @@ def bare_problem(draft: Any, target: Any, law: otm.Law) -> Problem:
     return problem
 
 
-def one(
-    law: type[otm.Law], function: Callable[[Problem], Any], k: int = 1
-) -> Callable[[Problem], Any]:
+def one(law, function, k=1):
     return lambda problem: function(problem.with_law(law(k)))
 
 
-CALLS: dict[str, Callable[[Problem], Any]] = {
+CALLS = {
     **VALUES,
     **CURVES,
     "gamma_star": otm.verifiers.gamma_star,
@@ -101,7 +95,7 @@ CHECKED_GAMMA = {"KSeq(gamma)", "KSeq(gamma) by rule"}
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_device_is_waited_for_as_often_as_is_said(name: str) -> None:
+def test_a_device_is_waited_for_as_often_as_is_said(name):
     for dtype, width in itertools.product((torch.float32, torch.float64), (8, BINNED)):
         with fake_cuda() as (_, watch):
             draft, target = (torch.empty(2, 3, width, dtype=dtype, device="cuda") for _ in range(2))
@@ -113,13 +107,13 @@ def test_a_device_is_waited_for_as_often_as_is_said(name: str) -> None:
         assert len(watch.sends) <= 6, "numbers of drafts and edges of bins, never rows"
 
 
-def test_normalising_waits_once() -> None:
+def test_normalising_waits_once():
     with fake_cuda(copied=np.ones) as (_, watch):
         assert otm.normalise(torch.empty(2, 8, device="cuda")).device.type == "cuda"
     assert watch.waits == ["to_numpy"]
 
 
-def test_the_number_of_waits_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_waits_does_not_grow_with_the_rows(monkeypatch):
     monkeypatch.setattr(otm._arrays, "CHUNK_ON_DEVICE", 2 * BINNED)
     for name in ("optimal_acceptance_curve", "KSeq curve", "acceptance_table", "kl_divergence"):
         counts = []
@@ -131,7 +125,7 @@ def test_the_number_of_waits_does_not_grow_with_the_rows(monkeypatch: pytest.Mon
         assert counts[0] == counts[1], name
 
 
-def test_the_watch_sees() -> None:
+def test_the_watch_sees():
     for name, offence in {
         "item": lambda x: x.sum().item(),
         "bool": lambda x: bool((x > 0).any()),
@@ -149,7 +143,7 @@ def test_the_watch_sees() -> None:
             assert watch.waits, name
 
 
-def device_rows(width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def device_rows(width, seed):
     _, drafts, targets = zip(*problems(width, seed), strict=True)
     return torch.asarray(np.stack(drafts)), torch.asarray(np.stack(targets))
 
@@ -157,7 +151,7 @@ def device_rows(width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize(
     "name", [name for name in CALLS if name not in ("gamma_star", "from_logits", "Problem")]
 )
-def test_a_device_computes_what_the_host_does(name: str) -> None:
+def test_a_device_computes_what_the_host_does(name):
     for width in (40, BINNED, 3000):
         draft, target = device_rows(width, width)
         problem = Problem(draft=draft, target=target, law=IID(4))
@@ -172,7 +166,7 @@ def test_a_device_computes_what_the_host_does(name: str) -> None:
         np.testing.assert_allclose(device[finite], host[finite], **slack, err_msg=str(width))
 
 
-def test_a_device_finds_the_same_root() -> None:
+def test_a_device_finds_the_same_root():
     """Where γ* is well conditioned: language models, flat pairs, zeros."""
     draft, target = device_rows(3000, 1)
     problem = Problem(draft=draft[[0, 1, 7]], target=target[[0, 1, 7]], law=IID(8))
@@ -183,10 +177,10 @@ def test_a_device_finds_the_same_root() -> None:
 
 
 @pytest.mark.parametrize("num_rows", [1, 9, 40])
-def test_a_prepared_batch_sends_masses_of_bins_and_waits_for_no_row(num_rows: int) -> None:
+def test_a_prepared_batch_sends_masses_of_bins_and_waits_for_no_row(num_rows):
     bins, width = 64, 3000
 
-    def masses(shape: tuple[int, ...]) -> np.ndarray:
+    def masses(shape):
         """Bins of equal mass, nothing undrafted: some masses must come back for the host to build
         scores of.
         """
@@ -213,7 +207,7 @@ def test_a_prepared_batch_sends_masses_of_bins_and_waits_for_no_row(num_rows: in
         assert watch.waits == []
 
 
-def test_a_prepared_batch_on_a_device_is_that_of_the_host() -> None:
+def test_a_prepared_batch_on_a_device_is_that_of_the_host():
     draft, target = device_rows(3000, 2)
     problem = Problem(draft=draft, target=target, law=IID(4))
     rng = np.random.default_rng(0)

@@ -2,11 +2,8 @@
 sources") and SpecTr.
 """
 
-from __future__ import annotations
-
 import fractions
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from tests.tolerance import rounding
 F = fractions.Fraction
 
 
-def _problem(target: list[F], draft: list[F], k: int) -> Problem:
+def _problem(target, draft, k):
     return Problem(draft=[float(x) for x in draft], target=[float(x) for x in target], law=IID(k))
 
 
@@ -46,7 +43,7 @@ BERNOULLI = ([F(1, 2), F(1, 2)], [F(3, 4), F(1, 4)], 2)
         pytest.param(BERNOULLI, F(15, 16), F(13, 16), id="row 5"),
     ],
 )
-def test_gold_rows(instance: Any, optimum: F, recursive: F | None) -> None:
+def test_gold_rows(instance, optimum, recursive):
     """By the rational oracles, the optimum and recursive rejection."""
     target, draft, k = instance
     assert exact.optimum_iid(draft, target, k) == optimum
@@ -57,7 +54,7 @@ def test_gold_rows(instance: Any, optimum: F, recursive: F | None) -> None:
     assert otm.acceptance(RecursiveRejection(), problem) == pytest.approx(float(stages), abs=slack)
 
 
-def test_row_5_kseq_on_bernoullis() -> None:
+def test_row_5_kseq_on_bernoullis():
     # f(γ) = 1 − (3/4 − 1/(2γ))² − 1/2 − γ/4 on [1, 2]; times −4·4γ² it is 4γ³ + γ² − 12γ + 4.
     problem = _problem(*BERNOULLI)
     gamma = float(otm.verifiers.gamma_star(problem))
@@ -70,7 +67,7 @@ def test_row_5_kseq_on_bernoullis() -> None:
     assert otm.acceptance(KSeq(), problem) == pytest.approx(0.5 + gamma / 4, abs=1e-15)
 
 
-def test_row_6_uniform_distributions() -> None:
+def test_row_6_uniform_distributions():
     for ratio, k in itertools.product([1, 2, 3, 5, 12], [1, 2, 3, 7, 40]):
         draft = otm.examples.uniform(120)
         target = otm.examples.uniform(120 // ratio, vocabulary=120)
@@ -87,7 +84,7 @@ def test_row_6_uniform_distributions() -> None:
         assert gamma == pytest.approx(ratio * value, rel=slack), (ratio, k)
 
 
-def test_row_7_two_tokens() -> None:
+def test_row_7_two_tokens():
     for p, q, k in itertools.product(
         [0.0, 0.063, 0.25, 0.5, 1.0], [0.0, 0.223, 0.5, 0.9, 1.0], [1, 2, 3, 10, 1000]
     ):
@@ -102,7 +99,7 @@ class TestErrata:
     @pytest.mark.parametrize(
         "instance", [THREE_TOKENS_TWO_DRAFTS, THREE_TOKENS_THREE_DRAFTS, BERNOULLI]
     )
-    def test_f_of_gamma_decreases(self, instance) -> None:
+    def test_f_of_gamma_decreases(self, instance):
         # SpecTr's main text: increasing; its appendix: decreasing. f(γ) = p_acc(γ) − γβ(γ), β from
         # p_acc = 1 − (1 − β)^k.
         problem = _problem(*instance)
@@ -121,7 +118,7 @@ class TestErrata:
         assert (np.diff(left) < 0).all()
         assert left[0] > 0
 
-    def test_membership_acceptance_can_be_larger_above_gamma_star(self) -> None:
+    def test_membership_acceptance_can_be_larger_above_gamma_star(self):
         # γ* maximises the *rule* acceptance. p = (.0747, .9253), q = (.4597, .5403), k = 5: .8104
         # at γ = 6.16, .7669 at γ* = 3.035.
         draft, target, k = [F(747, 10000), F(9253, 10000)], [F(4597, 10000), F(5403, 10000)], 5

@@ -2,14 +2,10 @@
 a tensor that lost its past.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
 
 import mpmath
 import numpy as np
@@ -31,26 +27,24 @@ DIGITS = 60
 STEP = mpmath.mpf(10) ** -20
 
 
-def logits(*shape: int, seed: int) -> torch.Tensor:
+def logits(*shape, seed):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
 
 
-def problem(draft: torch.Tensor, target: torch.Tensor, law: otm.Law) -> otm.Problem:
+def problem(draft, target, law):
     return otm.Problem(
         draft=torch.softmax(draft, dim=-1), target=torch.softmax(target, dim=-1), law=law
     )
 
 
-def pair(
-    law: otm.Law, *leading: int, num_tokens: int = 6, seed: int = 0
-) -> tuple[torch.Tensor, torch.Tensor]:
+def pair(law, *leading, num_tokens=6, seed=0):
     return logits(*leading, *law.draft_shape(num_tokens), seed=seed), logits(
         *leading, num_tokens, seed=seed + 1
     )
 
 
-ANSWERS: dict[str, tuple[Callable[[otm.Problem], Any], tuple[otm.Law, ...]]] = {
+ANSWERS = {
     f"optimum {law.title}": (otm.optimal_acceptance, tuple(law(k) for k in (1, 2, 3)))
     for law in LAWS
     if law.differentiable
@@ -124,7 +118,7 @@ ONE_ROW = {
 
 
 @pytest.mark.parametrize("name", ANSWERS | ONE_ROW)
-def test_finite_differences_and_values(name: str) -> None:
+def test_finite_differences_and_values(name):
     """Row by row, along a random direction of a batch, and beside the values without gradients: to
     the rounding of sums over six tokens, and powers of them, since on the host the cut is searched
     in NumPy, not in torch.
@@ -149,9 +143,7 @@ def test_finite_differences_and_values(name: str) -> None:
         np.testing.assert_allclose(found.detach().numpy(), np.asarray(wanted), rtol=0, atol=slack)
 
 
-def asked(
-    answer: Callable[[otm.Problem], Any], law: otm.Law, draft: torch.Tensor, target: torch.Tensor
-) -> Any:
+def asked(answer, law, draft, target):
     return answer(problem(draft, target, law))
 
 
@@ -161,12 +153,12 @@ class TestSixtyDigits:
     """
 
     @pytest.mark.parametrize("k", [1, 2, 5, 70])
-    def test_the_optimum(self, k: int) -> None:
+    def test_the_optimum(self, k):
         assert_gradient(otm.optimal_acceptance, lambda p, q: exact.optimum_iid(p, q, k), otm.IID(k))
 
     @pytest.mark.parametrize("k", [1, 2, 5, 30])
-    def test_kseq(self, k: int) -> None:
-        def acceptance(p: list[Any], q: list[Any]) -> Any:
+    def test_kseq(self, k):
+        def acceptance(p, q):
             return 1 - (1 - overlap(p, q, root(p, q, k)) / root(p, q, k)) ** k
 
         assert_gradient(lambda given: otm.acceptance(otm.KSeq(), given), acceptance, otm.IID(k))
@@ -177,7 +169,7 @@ class TestSixtyDigits:
     @pytest.mark.parametrize(
         "law", [otm.IID(1), otm.IID(2), otm.IID(6), *map(otm.WithoutReplacement, (2, 3))], ids=str
     )
-    def test_recursive_rejection(self, law: otm.Law, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_recursive_rejection(self, law, monkeypatch):
         # as many as two rejected drafts of five tokens have
         monkeypatch.setattr(rejection_without_replacement, "MAX_DIFFERENTIATED_PATHS", 20)
         assert_gradient(
@@ -188,8 +180,8 @@ class TestSixtyDigits:
             law,
         )
 
-    def test_tokens_of_a_tree(self) -> None:
-        def tokens(p: list[Any], q: list[Any]) -> Any:
+    def test_tokens_of_a_tree(self):
+        def tokens(p, q):
             survival = [1 - overlap(p, q, 1)]
             level = 1 + survival[0]
             for _ in range(2):
@@ -205,21 +197,21 @@ class TestSixtyDigits:
         assert_gradient(answer, tokens, law)
 
 
-def overlap(p: Sequence[Any], q: Sequence[Any], level: Any) -> Any:
+def overlap(p, q, level):
     return sum(min(level * x, y) for x, y in zip(p, q, strict=True))
 
 
-def root(p: Sequence[Any], q: Sequence[Any], k: int) -> Any:
+def root(p, q, k):
     """Return γ*."""
     return exact.gamma_star(p, q, k, digits=DIGITS)[0]
 
 
 def assert_gradient(
-    answer: Callable[[otm.Problem], torch.Tensor],
-    oracle: Callable[[list[Any], list[Any]], Any],
-    law: otm.Law,
-    rounding: float = 1e-13,
-) -> None:
+    answer,
+    oracle,
+    law,
+    rounding=1e-13,
+):
     """Compare gradients by all logits of a pair with central differences of its exact answer;
     `rounding` is absolute.
     """
@@ -229,7 +221,7 @@ def assert_gradient(
         with mpmath.workdps(DIGITS):
             given = [[mpmath.mpf(value) for value in side.tolist()] for side in (draft, target)]
 
-            def at(side: int, token: int, step: Any, given: list[list[Any]] = given) -> Any:
+            def at(side, token, step, given=given):
                 moved = [list(values) for values in given]
                 moved[side][token] += step
                 masses = [[mpmath.exp(value) for value in values] for values in moved]
@@ -247,7 +239,7 @@ def assert_gradient(
 
 
 class TestKinks:
-    def test_equal_distributions_are_a_maximum(self) -> None:
+    def test_equal_distributions_are_a_maximum(self):
         draft = logits(3, 7, seed=4)
         for k in (1, 2, 8):
             for answer in (
@@ -260,7 +252,7 @@ class TestKinks:
                 assert slope.abs().max() < 1e-15
 
     @pytest.mark.parametrize("k", [1, 2, 3])
-    def test_at_ties_the_optimum_falls_at_least_as_fast_in_every_direction(self, k: int) -> None:
+    def test_at_ties_the_optimum_falls_at_least_as_fast_in_every_direction(self, k):
         """α* is a minimum of smooth functions: a one-sided derivative is at most that of any
         function that attains it.
         """
@@ -291,7 +283,7 @@ class TestKinks:
                     one_sided = min(float(m) for m in moved)
                 assert one_sided <= along + 1e-12
 
-    def test_forbidden_tokens_and_disjoint_supports_leave_gradients_finite(self) -> None:
+    def test_forbidden_tokens_and_disjoint_supports_leave_gradients_finite(self):
         draft, target = logits(6, seed=1), logits(6, seed=2)
         holes = torch.tensor([0.0, 0.0, -torch.inf, 0.0, -torch.inf, 0.0], dtype=torch.float64)
         apart = torch.tensor(
@@ -314,7 +306,7 @@ class TestKinks:
 
 
 class TestArrays:
-    def test_float32(self) -> None:
+    def test_float32(self):
         """Masses of float32 are those of float64 to 6e-8, and so is what is summed; levels move as
         little as they do.
         """
@@ -341,7 +333,7 @@ class TestArrays:
                         msg=lambda m, n=name: f"{n}: {m}",
                     )
 
-    def test_under_no_grad_there_is_none(self) -> None:
+    def test_under_no_grad_there_is_none(self):
         draft, target = logits(6, seed=0), logits(6, seed=1)
         with torch.no_grad():
             leaf = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64, requires_grad=True)
@@ -351,7 +343,7 @@ class TestArrays:
             )
             assert otm.trees.check_acceptance(leaf).tolist() == [0.5, 0.25, 0.25]
 
-    def test_a_gradient_is_that_of_what_is_normalised(self) -> None:
+    def test_a_gradient_is_that_of_what_is_normalised(self):
         """The gate divides by the sum: moving all masses by one factor changes nothing, also where
         the sum is 1 already.
         """
@@ -361,7 +353,7 @@ class TestArrays:
         for mass, slope in zip((p, q), torch.autograd.grad(value, (p, q)), strict=True):
             assert float((mass * slope).sum().detach()) == pytest.approx(0.0, abs=1e-15)
 
-    def test_logits_and_weights_pass_gradients_on(self) -> None:
+    def test_logits_and_weights_pass_gradients_on(self):
         given = logits(2, 5, seed=2)
         for call in (
             otm.from_logits,
@@ -377,7 +369,7 @@ class TestLongRows:
     """
 
     @pytest.mark.parametrize("k", [1, 2, 8, 100])
-    def test_the_optimum_moves_with_its_cut(self, k: int) -> None:
+    def test_the_optimum_moves_with_its_cut(self, k):
         draft, target = logits(3, 5000, seed=0), logits(3, 5000, seed=1)
         found = torch.autograd.grad(
             otm.optimal_acceptance(problem(3 * draft, 3 * target, otm.IID(k))).sum(),
@@ -397,7 +389,7 @@ class TestLongRows:
     @pytest.mark.parametrize(
         "answer", ["K-SEQ curve", "gamma star", "recursive rejection curve", "total variation"]
     )
-    def test_others_along_a_direction(self, answer: str) -> None:
+    def test_others_along_a_direction(self, answer):
         function, (law, *_) = ANSWERS[answer]
         draft, target = logits(2, 3000, seed=0), logits(2, 3000, seed=1)
         assert torch.autograd.gradcheck(
@@ -406,7 +398,7 @@ class TestLongRows:
 
 
 class TestRefusals:
-    def test_optima_without_a_gradient(self) -> None:
+    def test_optima_without_a_gradient(self):
         for law in (law(2) for law in LAWS if not law.differentiable):
             given = problem(*pair(law), law)
             with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
@@ -414,7 +406,7 @@ class TestRefusals:
             with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
                 otm.optimal_acceptance_curve(given, k=[2])
 
-    def test_verifiers(self) -> None:
+    def test_verifiers(self):
         """Each passes gradients on or refuses, as it says."""
         for kind, law in itertools.product(VERIFIERS, [law(k) for law in LAWS for k in (1, 2)]):
             verifier = kind()
@@ -433,7 +425,7 @@ class TestRefusals:
         with pytest.raises(otm.errors.Unsupported, match=r"\.detach\(\)"):
             otm.acceptance(otm.KSeq(gamma=3.0), problem(*pair(otm.IID(2)), otm.IID(2)))
 
-    def test_no_public_function_loses_a_gradient(self) -> None:
+    def test_no_public_function_loses_a_gradient(self):
         """Where distributions go in that require gradients, one comes out, or an error that says
         what to call.
         """
@@ -460,7 +452,7 @@ DISTRIBUTIONS = {
 """Names of arguments that may be distributions."""
 
 
-def tracked(name: str, value: Any) -> Any:
+def tracked(name, value):
     """Return what requires gradients in the place of a distribution, all else as it is."""
     if isinstance(value, otm.Problem):
         sides = {side: tracked(side, getattr(value, side)) for side in ("draft", "target")}
@@ -472,7 +464,7 @@ def tracked(name: str, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("k", [64, 1000, 100_000])
-def test_where_every_draft_is_accepted_to_rounding(k: int) -> None:
+def test_where_every_draft_is_accepted_to_rounding(k):
     """(1 − β)^k is lost, γ* is the largest ratio q/p, here of token 1, and nothing is
     left to gain.
     """

@@ -8,11 +8,8 @@ which `test_exact_laws.py` holds against the enumeration. A broken variant of ea
 noticed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +19,8 @@ from otm.sequence import (
     DECODERS,
     BlockKSeq,
     BlockVerification,
-    Decoder,
     DeferredDecoder,
     DraftSelection,
-    DraftTree,
     Ersd,
     GreedyMultipath,
     Gsd,
@@ -35,19 +30,17 @@ from otm.sequence import (
     SampledTree,
     SpeculativeSampling,
     Staged,
-    Step,
     StochasticBeam,
     TraversalVerification,
     TreeVerification,
     expected_step,
     step_law,
 )
-from otm.sequence.decoder import Conditionals, children_of
-from otm.sequence.randomness import Randomness
+from otm.sequence.decoder import children_of
 from otm.sequence.vertex_decoder import descend
 from otm.trees import TreeShape
 from tests import mutants
-from tests.contracts.test_claims import CappedAtOne
+from tests.sequence.hierarchical import CappedAtOne
 from tests.sequence.toys import (
     CORNER,
     IID,
@@ -75,11 +68,11 @@ ROUNDING = 1e-12
 QUADRATURE = 5e-11
 
 
-def tolerance(decoder: Decoder) -> float:
+def tolerance(decoder):
     return QUADRATURE if isinstance(decoder, Ersd) else ROUNDING
 
 
-def toy(index: int) -> tuple[Any, Any, list[Decoder], int]:
+def toy(index):
     rng = np.random.default_rng([5, index])
     size = SIZES[index % len(SIZES)]
     draft, target = random_models(size.num_tokens, size.length, rng)
@@ -93,7 +86,7 @@ def toy(index: int) -> tuple[Any, Any, list[Decoder], int]:
     "block",
     [pytest.param(block, marks=[pytest.mark.long] if block % 2 else []) for block in range(BLOCKS)],
 )
-def test_every_decoder_is_lossless(block: int) -> None:
+def test_every_decoder_is_lossless(block):
     for index in range(block, MODELS, BLOCKS):
         draft, target, instances, num_tokens = toy(index)
         for decoder in instances:
@@ -105,7 +98,7 @@ def test_every_decoder_is_lossless(block: int) -> None:
             assert found <= tolerance(decoder), (index, decoder)
 
 
-def test_the_walk_covers_what_it_claims() -> None:
+def test_the_walk_covers_what_it_claims():
     walked = [toy(index) for index in range(MODELS)]
     assert MODELS >= 200
     assert {type(decoder) for _, _, instances, _ in walked for decoder in instances} == set(
@@ -125,9 +118,8 @@ def test_the_walk_covers_what_it_claims() -> None:
 
 
 CORNER_TREE = TreeShape.sequences(CORNER.width, CORNER.length)
-CORNER_DECODERS: list[
-    Decoder
-] = [  # three sequences of three tokens; distinct siblings leave 3!·3⁶ = 4,374 drafted trees
+# three sequences of three tokens; distinct siblings leave 3!·3⁶ = 4,374 drafted trees
+CORNER_DECODERS = [
     Gsd(CORNER_TREE),
     TraversalVerification(CORNER_TREE),
     Ersd(CORNER_TREE),
@@ -137,7 +129,7 @@ CORNER_DECODERS: list[
 
 
 @pytest.mark.parametrize("index", range(5))
-def test_the_corner(index: int) -> None:
+def test_the_corner(index):
     """V = L = K = 3 on five models: all trees for one decoder each, chains and deferred decisions
     for all.
     """
@@ -165,7 +157,7 @@ def test_the_corner(index: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("verifier", [otm.KSeq(), otm.RecursiveRejection()], ids=repr)
-def test_independent_drafts_enumerated(verifier: otm.Verifier) -> None:
+def test_independent_drafts_enumerated(verifier):
     draft, target = random_models(CORNER.num_tokens, CORNER.length, np.random.default_rng([6, 0]))
     decoder = DraftSelection(CORNER.width, CORNER.length, verifier)  # 3⁹ trees
     assert bias(decoder, draft, target, step=step_law) <= ROUNDING
@@ -179,7 +171,7 @@ def test_independent_drafts_enumerated(verifier: otm.Verifier) -> None:
 class BonusAfterRejection(SpeculativeSampling):
     """Replaces a rejected draft by a sample from the target instead of from the residual."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         one = super().verify(tree, target, randomness)
         if one.stopped != "rejected":
             return one
@@ -195,13 +187,13 @@ class LeavesAsDrafts(PrefixTree):
     prefix-tree trap").
     """
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         below = children_of(tree.shape)
 
-        def leaves(vertex: int) -> int:
+        def leaves(vertex):
             return sum(map(leaves, below[vertex])) if below[vertex] else 1
 
-        def output(vertices: list[int], context: Any, proposals: np.ndarray) -> int:
+        def output(vertices, context, proposals):
             counts = [leaves(child) for vertex in vertices for child in below[vertex]]
             drafts = np.repeat(proposals, counts)
             return randomness.verify(
@@ -219,7 +211,7 @@ class LeavesAsDrafts(PrefixTree):
 class ReplacedDrafts(Gsd):
     """Draws without replacement, verifies as if drafts were independent."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         return TreeVerification(self.tree, IID, otm.RecursiveRejection()).verify(
             tree, target, randomness
         )
@@ -229,7 +221,7 @@ class ReplacedDrafts(Gsd):
 class SiblingsDrawnAgain(TraversalVerification):
     """Verifies a child as if its elder siblings could have been drawn again."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         return TraversalVerification(self.tree, IID).verify(tree, target, randomness)
 
 
@@ -237,7 +229,7 @@ class SiblingsDrawnAgain(TraversalVerification):
 class ReusedRace(Ersd):
     """Decides every vertex on the clocks of the root's race."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         return descend(
             tree,
             target,
@@ -252,11 +244,11 @@ class ReusedRace(Ersd):
 class GammaOfOneMore(BlockKSeq):
     """γ* for another number of sequences than there are."""
 
-    def gamma(self, draft: np.ndarray, target: np.ndarray) -> float:
+    def gamma(self, draft, target):
         return BlockKSeq(1, self.length).gamma(draft, target)
 
 
-def flattened(tree: DraftTree) -> DraftTree:
+def flattened(tree):
     """The same tokens, as if another law had drafted them, at another temperature."""
     flat = {context: np.sqrt(row) / np.sqrt(row).sum() for context, row in tree.draft.items()}
     return dataclasses.replace(tree, draft=flat)
@@ -266,7 +258,7 @@ def flattened(tree: DraftTree) -> DraftTree:
 class RankedAtAnotherTemperature(GreedyMultipath):
     """Ranks and verifies by another draft law than the one that drafted."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         return super().verify(flattened(tree), target, randomness)
 
 
@@ -274,7 +266,7 @@ class RankedAtAnotherTemperature(GreedyMultipath):
 class AnotherTemperature(RefinedScores):
     """The scores are split by another draft law than the one that drafted."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         return super().verify(flattened(tree), target, randomness)
 
 
@@ -282,7 +274,7 @@ class AnotherTemperature(RefinedScores):
 class JudgedByTheDraft(Staged):
     """Verifies the middle model's text as if the small model had drafted it."""
 
-    def draft(self, model: Any, context: tuple[int, ...], randomness: Randomness) -> DraftTree:
+    def draft(self, model, context, randomness):
         tree = super().draft(model, context, randomness)
         return dataclasses.replace(
             tree, draft={before: model.next(before) for before in tree.draft}
@@ -296,7 +288,7 @@ MIDDLE = otm.sequence.ZerothOrder([0.2, 0.3, 0.5])
 class LikeliestAsSampled(LikeliestTree):
     """Verifies the likeliest children as if they had been sampled."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         return SampledTree(self.size, self.length).verify(tree, target, randomness)
 
 
@@ -304,7 +296,7 @@ class LikeliestAsSampled(LikeliestTree):
 class PrunedByToken(SampledTree):
     """Samples a pair of drafts and drops unlikely ones, after a look at their tokens."""
 
-    def draft(self, model: Any, context: tuple[int, ...], randomness: Randomness) -> DraftTree:
+    def draft(self, model, context, randomness):
         pair = SampledTree(2, 1).draft(model, context, randomness)
         p = pair.draft[context]
         kept = pair.tokens[1:][p[pair.tokens[1:]] >= 0.3]
@@ -317,7 +309,7 @@ class PrunedByToken(SampledTree):
 class SiblingsByMass(StochasticBeam):
     """Judges siblings by falling probability, not in the order in which they were drawn."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         p = tree.draft[()]
         order = sorted(range(1, self.num_drafts + 1), key=lambda vertex: -p[tree.tokens[vertex]])
         sorted_tree = dataclasses.replace(tree, tokens=np.array([-1, *tree.tokens[order]]))
@@ -325,7 +317,7 @@ class SiblingsByMass(StochasticBeam):
 
 
 TREE = TreeShape([0, 0, 1, 1])
-BROKEN: dict[type[Decoder], list[Decoder]] = {
+BROKEN = {
     SpeculativeSampling: [BonusAfterRejection(2)],
     DraftSelection: [DraftSelection(2, 2, mutants.ClippedKSeq())],
     PrefixTree: [LeavesAsDrafts((1, 2), otm.RecursiveRejection()), LeavesAsDrafts((1, 2))],
@@ -348,17 +340,16 @@ BROKEN: dict[type[Decoder], list[Decoder]] = {
 }
 
 
-def broken_variants(cls: type[Decoder]) -> list[Decoder]:
+def broken_variants(cls):
     """Those above, or the list `BROKEN` in the tests of the decoder's module."""
     if cls in BROKEN:
         return BROKEN[cls]
     module = importlib.import_module(f"tests.sequence.test_{cls.__module__.rpartition('.')[2]}")
-    variants: list[Decoder] = module.BROKEN
-    return variants
+    return module.BROKEN
 
 
 @pytest.mark.parametrize("cls", DECODERS, ids=lambda cls: cls.__name__)
-def test_broken_variants_are_noticed(cls: type[Decoder]) -> None:
+def test_broken_variants_are_noticed(cls):
     """By a total variation of 1e-3 on one of four models, nine orders above the tolerance."""
     for broken in broken_variants(cls):
         assert isinstance(broken, cls)
@@ -366,7 +357,7 @@ def test_broken_variants_are_noticed(cls: type[Decoder]) -> None:
         assert any(bias(broken, *pair, step=step_law) > 1e-3 for pair in models), broken
 
 
-def test_the_prefix_tree_trap_costs_what_the_theory_says() -> None:
+def test_the_prefix_tree_trap_costs_what_the_theory_says():
     # One token, leaves (X₁, X₁): the output is (1/4, 5/24, 13/24) where the target is (1/4, 1/4,
     # 1/2).
     draft = otm.sequence.ZerothOrder([3 / 4, 1 / 8, 1 / 8])

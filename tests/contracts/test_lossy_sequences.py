@@ -1,7 +1,5 @@
 """Lossy verifiers at sequence level: the text's law, and its exact KL position by position."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 import otm
 from otm.sequence import (
     SpeculativeSampling,
-    TableModel,
     divergence_by_position,
     generated_law,
     sequence_law,
@@ -40,16 +37,12 @@ LENGTH = 3
 DEPTH = 2 * LENGTH  # a further step may begin after L − 1 tokens and draft γ ≤ L more
 
 
-def one_token_law(
-    verifier: otm.Verifier, draft: TableModel, target: TableModel, context: tuple[int, ...]
-) -> np.ndarray:
+def one_token_law(verifier, draft, target, context):
     problem = otm.Problem(draft=draft.next(context), target=target.next(context), law=otm.IID(1))
     return np.asarray(otm.lossy.output_law(verifier, problem))
 
 
-def product_law(
-    verifier: otm.Verifier, draft: TableModel, target: TableModel, length: int
-) -> np.ndarray:
+def product_law(verifier, draft, target, length):
     """Π_i π(y_i | y_{<i}), π the verifier's one-token output law."""
     size = target.num_tokens
     law = np.ones((size,) * length)
@@ -61,7 +54,7 @@ def product_law(
 
 @pytest.mark.parametrize("verifier", LOSSY, ids=repr)
 class TestTheText:
-    def test_is_a_product_of_one_token_laws_while_drafts_last(self, verifier: otm.Verifier) -> None:
+    def test_is_a_product_of_one_token_laws_while_drafts_last(self, verifier):
         """γ ≥ L: each of the first L tokens is a draft verified, or replaced, whatever happened
         before it.
         """
@@ -76,9 +69,7 @@ class TestTheText:
                 found, product_law(verifier, draft, target, LENGTH), atol=1e-13
             )
 
-    def test_divergence_is_the_mean_of_the_one_token_distortions(
-        self, verifier: otm.Verifier
-    ) -> None:
+    def test_divergence_is_the_mean_of_the_one_token_distortions(self, verifier):
         """The chain rule: position i contributes Σ_{y_{<i}} Q(y_{<i}) KL(q(· | y_{<i}) ‖ π(· |
         y_{<i})).
         """

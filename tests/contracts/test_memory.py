@@ -1,7 +1,6 @@
 """Batches are processed in chunks of rows: peak extra memory stays below four times the input."""
 
 import tracemalloc
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from otm import Problem
 ROWS, NUM_TOKENS = 48, 64_000
 
 
-def in_torch(problem: Problem) -> Problem:
+def in_torch(problem):
     return Problem(
         draft=torch.from_numpy(problem.draft),
         target=torch.from_numpy(problem.target),
@@ -21,13 +20,13 @@ def in_torch(problem: Problem) -> Problem:
     )
 
 
-def without_numba(function: Callable[[Problem], object], problem: Problem) -> object:
+def without_numba(function, problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(otm.overlap.rows, "compiled", lambda _: None)
         return function(problem)
 
 
-CALLS: dict[str, Callable[[Problem], object]] = {
+CALLS = {
     "optimal_acceptance": otm.optimal_acceptance,
     "optimal_acceptance_curve": lambda p: otm.optimal_acceptance_curve(p, k=range(1, 9)),
     "optimal_acceptance of torch": lambda p: otm.optimal_acceptance(in_torch(p)),
@@ -50,7 +49,7 @@ CALLS: dict[str, Callable[[Problem], object]] = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_peak_extra_memory(dtype: str) -> None:
+def test_peak_extra_memory(dtype):
     random = np.random.default_rng(0)
     logits = 3.0 * random.standard_normal((ROWS, NUM_TOKENS), dtype=np.float32).astype(dtype)
     problem = Problem(
@@ -62,7 +61,7 @@ def test_peak_extra_memory(dtype: str) -> None:
         assert peak < 4 * given, f"{name}: {peak / given:.2f} times the input"
 
 
-def test_an_optimum_of_many_sets_holds_no_table_of_sets_and_tokens() -> None:
+def test_an_optimum_of_many_sets_holds_no_table_of_sets_and_tokens():
     problem = Problem(
         draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=otm.IID(1)
     )
@@ -70,7 +69,7 @@ def test_an_optimum_of_many_sets_holds_no_table_of_sets_and_tokens() -> None:
     assert _peak(lambda: otm.optimum(problem)) < 5000**2 / 4  # a quarter of one byte an entry
 
 
-def test_a_list_race_is_integrated_node_by_node() -> None:
+def test_a_list_race_is_integrated_node_by_node():
     problem = Problem(
         draft=otm.examples.zipf(200), target=otm.examples.uniform(200), law=otm.IID(1)
     )
@@ -79,7 +78,7 @@ def test_a_list_race_is_integrated_node_by_node() -> None:
     assert _peak(lambda: otm.coupling(otm.ListRace(), problem)) < 10 * 8 * 200**2
 
 
-def _peak(call: Callable[[], object]) -> int:
+def _peak(call):
     tracemalloc.start()
     try:
         call()

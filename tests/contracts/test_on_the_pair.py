@@ -5,8 +5,6 @@ token both models swap two columns, so that a decoder that reads the wrong verte
 seen.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ import otm
 from figures import figure5
 from otm.sequence import (
     BlockVerification,
-    Decoder,
     DraftSelection,
     Ersd,
     GreedyMultipath,
@@ -35,7 +32,7 @@ from tests.contracts.alarms import alarms
 
 TEXTS = 1_000
 SHAPE = TreeShape([0, 0, 1, 1, 2])
-DECODERS: list[Decoder] = [
+DECODERS = [
     DraftSelection(3, 2),
     TreeVerification(SHAPE, otm.IID(1), otm.Optimal()),
     Gsd(SHAPE),
@@ -51,7 +48,7 @@ DECODERS: list[Decoder] = [
 ]
 
 
-def chain(mass: np.ndarray) -> MarkovModel:
+def chain(mass):
     """After an even token the first token's probability and the fourth's are exchanged."""
     swapped = mass.copy()
     swapped[[0, 3]] = mass[[3, 0]]
@@ -61,15 +58,13 @@ def chain(mass: np.ndarray) -> MarkovModel:
 
 
 @pytest.fixture(scope="module")
-def models() -> tuple[MarkovModel, MarkovModel]:
+def models():
     record = figure5.capture()
     return chain(otm.normalise(record["draft"])), chain(otm.normalise(record["target"]))
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda d: type(d).__name__)
-def test_decoded_text_has_the_target_s_law(
-    decoder: Decoder, models: tuple[MarkovModel, MarkovModel]
-) -> None:
+def test_decoded_text_has_the_target_s_law(decoder, models):
     draft, target = models
     wanted = sequence_law(target, [1], 2)
     counts = np.zeros_like(wanted)

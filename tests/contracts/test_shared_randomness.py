@@ -2,8 +2,6 @@
 the drafter.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +16,7 @@ DARTS = 400
 """Both stop within so many darts but for (1 − 1/V)^400 < 1e-49 at V = 4."""
 
 
-def simulated_darts(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def simulated_darts(n, rng):
     """Throw darts one after the other; return (draft, output) and whether both stopped at the same
     dart.
     """
@@ -28,7 +26,7 @@ def simulated_darts(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     return np.stack([token[rows, first], token[rows, second]], axis=1), first == second
 
 
-def simulated_list(k: int, n: int, rng: np.random.Generator) -> np.ndarray:
+def simulated_list(k, n, rng):
     """Return (drafts, output) of a race on a list of draws from p at the points of a Poisson
     process: the drafts are its first k entries, the output is the one with the least
     T_n p(X_n)/q(X_n).
@@ -40,7 +38,7 @@ def simulated_list(k: int, n: int, rng: np.random.Generator) -> np.ndarray:
     return np.column_stack([entries[:, :k], winner])
 
 
-def test_couplings_against_simulation() -> None:
+def test_couplings_against_simulation():
     rng = np.random.default_rng(10)
     darts, same = simulated_darts(50_000, rng)
     for verifier, law, found in (
@@ -61,7 +59,7 @@ def test_couplings_against_simulation() -> None:
 
 @settings(max_examples=40)
 @given(pair=strategies.pairs(max_tokens=5))
-def test_the_closed_form_is_the_integral(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_the_closed_form_is_the_integral(pair):
     """One race and a list of one are the same scheme; the first coupling is a closed form, the
     second a quadrature.
     """
@@ -75,7 +73,7 @@ def test_the_closed_form_is_the_integral(pair: tuple[np.ndarray, np.ndarray]) ->
     assert race == pytest.approx(lists, abs=1e-14)
 
 
-def test_the_output_does_not_depend_on_the_drafter() -> None:
+def test_the_output_does_not_depend_on_the_drafter():
     """The same state with another draft distribution gives the same output for races: they never
     look at p when they verify.
     """
@@ -99,7 +97,7 @@ def test_the_output_does_not_depend_on_the_drafter() -> None:
             np.testing.assert_array_equal(again, mine)
 
 
-def test_supports() -> None:
+def test_supports():
     laws = (IID(1), IID(2), WithoutReplacement(1), WithoutReplacement(5))
     assert [Race().supports(law) for law in laws] == [True] * 4
     assert [ListRace().supports(law) for law in laws] == [True, True, False, False]

@@ -5,12 +5,10 @@ A family hands over the same masses in another way, or in other surroundings, an
 answer may move. What the answers are is the business of `test_contracts.py` and of the torture.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,7 @@ ORDINARY, SMALLEST = 2.0**-100, 2.0**-1074
 Rows = tuple[Any, Any]
 
 
-def _dust(seed: int) -> np.ndarray:
+def _dust(seed):
     """Dyadic masses that sum to 1, and a few units of 2⁻¹⁰⁰ where there is none."""
     random = np.random.default_rng(seed)
     heavy = random.integers(0, 4, 4) / 16
@@ -51,7 +49,7 @@ MASSES = {
 """By name, the drafts of three drafters and a target."""
 
 
-def aligned(law: otm.Law, masses: Rows) -> Rows:
+def aligned(law, masses):
     """Return draft and target in the shape that the law takes."""
     problem = instances.make_problem(law, *masses)
     return problem.draft, problem.target
@@ -61,7 +59,7 @@ def aligned(law: otm.Law, masses: Rows) -> Rows:
 
 
 @contextlib.contextmanager
-def as_it_is() -> Iterator[None]:
+def as_it_is():
     yield
 
 
@@ -82,11 +80,11 @@ class Family:
     around: Callable[[], Any] = as_it_is
 
 
-def _strided(x: np.ndarray) -> np.ndarray:
+def _strided(x):
     return np.repeat(x, 2, axis=-1)[..., ::2]
 
 
-def _smallest(x: np.ndarray) -> np.ndarray:
+def _smallest(x):
     """Scale tiny masses to units of 2⁻¹⁰⁷⁴, where q/p overflows and products underflow.
 
     An acceptance depends on the ratios of tiny masses, and on their size only as far as they weigh.
@@ -94,7 +92,7 @@ def _smallest(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0.01, x / ORDINARY * SMALLEST, x)
 
 
-def _float32(x: np.ndarray) -> np.ndarray:
+def _float32(x):
     return x.astype(np.float32)
 
 
@@ -124,14 +122,14 @@ ROOTS = {"gamma_star"}
 """Where p and q are equal γ* is a k-fold root, and moves by the root of what the masses move by."""
 
 
-def acceptances(verifier: otm.Verifier, problem: otm.Problem) -> list[Any]:
+def acceptances(verifier, problem):
     """Return both acceptances, which no rounding takes past 1."""
     found = [otm.acceptance(verifier, problem, by=by) for by in ("membership", "rule")]
     assert all(bool((value >= 0).all() and (value <= 1).all()) for value in map(np.asarray, found))
     return found
 
 
-def everything(verifier: otm.Verifier, problem: otm.Problem) -> list[Any]:
+def everything(verifier, problem):
     """Return what a verifier answers; of a sample only that it can come."""
     drawn = otm.sample(verifier, problem, size=20, rng=calls.rng())
     possible = np.asarray(problem.target)[drawn.output] > 0
@@ -139,7 +137,7 @@ def everything(verifier: otm.Verifier, problem: otm.Problem) -> list[Any]:
     return [*acceptances(verifier, problem), otm.coupling(verifier, problem)]
 
 
-def _without_logarithms(arguments: dict[str, Any]) -> dict[str, Any]:
+def _without_logarithms(arguments):
     return {name: value for name, value in arguments.items() if not name.startswith("log_")}
 
 
@@ -159,7 +157,7 @@ OF_PAIRS = [
 ]
 
 
-def of_verifiers(ask: Callable[..., Any]) -> list[Any]:
+def of_verifiers(ask):
     return [
         pytest.param(ask, {"verifier": verifier, "problem": None}, laws, id=param.id)
         for param in instances.by_verifier((1, 2))
@@ -167,7 +165,7 @@ def of_verifiers(ask: Callable[..., Any]) -> list[Any]:
     ]
 
 
-def numbers(answer: Any) -> list[np.ndarray]:
+def numbers(answer):
     """Return the numbers of an answer: of a coupling its marginals, since plans are not unique."""
     match answer:
         case otm.results.Optimum() | otm.verifiers.BatchedOptimalRule():
@@ -184,9 +182,7 @@ def numbers(answer: Any) -> list[np.ndarray]:
     return [part for field in fields for part in numbers(getattr(answer, field.name))]
 
 
-def asked(
-    function: Callable[..., Any], arguments: dict[str, Any], law: otm.Law, masses: Rows
-) -> list[np.ndarray] | type:
+def asked(function, arguments, law, masses):
     """Return the numbers of the answer, or the kind of the error."""
     draft, target = masses
     given = {"draft": draft, "target": target}
@@ -199,7 +195,7 @@ def asked(
         return type(error)
 
 
-def apart(found: list[np.ndarray] | type, wanted: list[np.ndarray] | type) -> float:
+def apart(found, wanted):
     """Return the largest difference of two answers; they are far apart if they are not alike."""
     if isinstance(found, type) or isinstance(wanted, type):
         return 0.0 if found is wanted else np.inf
@@ -210,9 +206,7 @@ def apart(found: list[np.ndarray] | type, wanted: list[np.ndarray] | type) -> fl
 
 
 @pytest.mark.parametrize(("function", "arguments", "laws"), OF_PAIRS + of_verifiers(everything))
-def test_families(
-    function: Callable[..., Any], arguments: dict[str, Any], laws: list[otm.Law]
-) -> None:
+def test_families(function, arguments, laws):
     pairs = [law for law in laws if law.size == 2] or laws  # each law once
     for law, (name, masses) in itertools.product(pairs, MASSES.items()):
         if not instances.fits(law, len(masses[1])) or (
@@ -234,15 +228,13 @@ ROW_BY_ROW = [one for one in OF_PAIRS if one.values[0].__name__ not in TOGETHER]
 
 
 @pytest.mark.parametrize(("function", "arguments", "laws"), ROW_BY_ROW + of_verifiers(acceptances))
-def test_batches(
-    function: Callable[..., Any], arguments: dict[str, Any], laws: list[otm.Law]
-) -> None:
+def test_batches(function, arguments, laws):
     """Row by row, or refused: rows beside each other, one draft for all, chunks of rows, torch."""
     for law in laws:
         check_batches(function, arguments, law)
 
 
-def check_batches(function: Callable[..., Any], arguments: dict[str, Any], law: otm.Law) -> None:
+def check_batches(function, arguments, law):
     draft, target = aligned(law, MASSES["plain"])
     other, targets = np.roll(draft, 1, axis=-1), np.stack([target, target[::-1]])
     rows = [
@@ -270,7 +262,7 @@ def check_batches(function: Callable[..., Any], arguments: dict[str, Any], law: 
 
 
 @pytest.mark.parametrize("library", [np, torch])
-def test_no_bound_changes_places_on_three_thousand_pairs(library: Any) -> None:
+def test_no_bound_changes_places_on_three_thousand_pairs(library):
     """Float32 softmaxes of logits that are the same, hardly differ, or do: where both sides are one
     number, rounding decides.
     """
@@ -306,13 +298,13 @@ def test_no_bound_changes_places_on_three_thousand_pairs(library: Any) -> None:
 
 @pytest.mark.parametrize("library", [np, torch])
 @pytest.mark.parametrize("width", [2, 5, 300, 50_000])
-def test_the_gate_leaves_what_has_passed_it(library: Any, width: int) -> None:
+def test_the_gate_leaves_what_has_passed_it(library, width):
     """Or a function that is given a problem's masses would answer for others, 1e-9 away."""
     rng = np.random.default_rng(width)
     rows = rng.dirichlet(np.full(width, 0.3), size=40).astype(np.float32)
     rows *= (1 + rng.uniform(-2e-5, 2e-5, size=(40, 1))).astype(np.float32)
 
-    def gate(masses: Any) -> Any:
+    def gate(masses):
         return np.asarray(otm.pmf.as_pmf(library.asarray(masses), name="draft"))
 
     once = gate(rows)
@@ -322,7 +314,7 @@ def test_the_gate_leaves_what_has_passed_it(library: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize("narrow", ["draft", "target", "both"])
-def test_mixed_precision_is_as_good_as_double(narrow: str) -> None:
+def test_mixed_precision_is_as_good_as_double(narrow):
     """A float32 row beside a float64 one is divided by its sum in float64, or pieces that tile the
     one would miss the other.
     """
@@ -338,7 +330,7 @@ def test_mixed_precision_is_as_good_as_double(narrow: str) -> None:
         otm.prepare(otm.Optimal(bins=64), problem)
 
 
-def test_no_zero_of_a_list_leaves_the_gate_with_a_sign() -> None:
+def test_no_zero_of_a_list_leaves_the_gate_with_a_sign():
     ends = [
         otm.partial.optimal_acceptance(
             otm.partial.PartialPair(

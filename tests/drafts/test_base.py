@@ -1,11 +1,8 @@
 """What every law says about inclusion, values and itself, and laws from outside."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from tests import instances
 from tests.tolerance import rounding
 
 
-def _outside(make: type[otm.Law]) -> type[otm.Law]:
+def _outside(make):
     """A law that says of itself what `make` says and is no relative of it: what is true of one must
     be done for the other.
     """
@@ -34,14 +31,14 @@ def _outside(make: type[otm.Law]) -> type[otm.Law]:
 
 
 class TestLawsFromOutside:
-    def test_independent_drafts_are_never_missing(self) -> None:
+    def test_independent_drafts_are_never_missing(self):
         problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=_outside(otm.IID)(2))
         assert check_drafts([0, 1], problem).tolist() == [[0, 1]]
         with pytest.raises(otm.errors.InvalidParameter, match=r"must lie in \[0, 2\); got -1 to 0"):
             check_drafts([0, PAD], problem)
 
     @pytest.mark.parametrize("make", otm.drafts.LAWS)
-    def test_instances_have_the_shape_that_the_law_takes(self, make: type[otm.Law]) -> None:
+    def test_instances_have_the_shape_that_the_law_takes(self, make):
         law = _outside(make)(2)
         for mine, named in (
             (small_problems(law), small_problems(make(2))),
@@ -52,23 +49,23 @@ class TestLawsFromOutside:
                 np.testing.assert_array_equal(problem.draft, wanted.draft)
                 np.testing.assert_array_equal(problem.target, wanted.target)
 
-    def test_different_drafters_differ(self) -> None:
+    def test_different_drafters_differ(self):
         drafts = one_per_drafter([0.5, 0.3, 0.2], otm.Product(2))
         np.testing.assert_array_equal(drafts, [[0.5, 0.3, 0.2], [0.2, 0.5, 0.3]])
         np.testing.assert_array_equal(one_per_drafter([0.5, 0.3, 0.2], otm.IID(2)), [0.5, 0.3, 0.2])
 
-    def test_which_laws_have_one_drafter(self) -> None:
+    def test_which_laws_have_one_drafter(self):
         assert set(otm.drafts.LAWS) - set(otm.drafts.SINGLE_DRAFTER_LAWS) == {otm.Product}
         for make in otm.drafts.LAWS:
             assert _outside(make)(3).one_drafter == (make is not otm.Product)
 
 
-def _standard(law: otm.Law) -> Iterator[otm.Problem]:
+def _standard(law):
     return (problem for _, problem in problems_under(law))
 
 
 @pytest.mark.parametrize("law", instances.law_params())
-def test_inclusion_is_what_the_enumeration_says(law: otm.Law) -> None:
+def test_inclusion_is_what_the_enumeration_says(law):
     for name, problem in instances.named_problems(law):
         table = enumerate_drafts(law, problem.draft)
         drafted = table.mass @ members(table.tokens, problem.num_tokens)
@@ -86,7 +83,7 @@ def test_inclusion_is_what_the_enumeration_says(law: otm.Law) -> None:
 
 
 @pytest.mark.parametrize("law", instances.law_params((2, 3)))
-def test_values_on_every_kind_of_array(law: otm.Law, backend: object) -> None:
+def test_values_on_every_kind_of_array(law, backend):
     rng = np.random.default_rng(4)
     rows, targets = (
         otm.examples.dirichlet(6, rng=rng, rows=3),
@@ -107,7 +104,7 @@ def test_values_on_every_kind_of_array(law: otm.Law, backend: object) -> None:
 
 
 @pytest.mark.parametrize("make", [otm.WithoutReplacement, otm.Greedy, otm.TopK])
-def test_more_distinct_drafts_than_tokens_are_an_error(make: type[otm.Law]) -> None:
+def test_more_distinct_drafts_than_tokens_are_an_error(make):
     with pytest.raises(
         otm.errors.InvalidParameter, match="Distinct drafts need k ≤ V; got k = 3 with V = 2"
     ):
@@ -117,12 +114,12 @@ def test_more_distinct_drafts_than_tokens_are_an_error(make: type[otm.Law]) -> N
         otm.optimal_acceptance_curve(problem, k=[1, 2, 3])
 
 
-def test_a_set_that_is_not_drafted_is_not_found_where_keys_of_64_bits_would_wrap() -> None:
+def test_a_set_that_is_not_drafted_is_not_found_where_keys_of_64_bits_would_wrap():
     """In base 2, that of the one set drafted, (8 + 1) 2⁶¹ is 2⁶¹ once more."""
     table = collapse(otm.WithoutReplacement(62).enumerate(np.eye(62)[0]))
     assert table.find(padded(np.array([[0], [8]]), 62)).tolist() == [0, -1]
 
 
-def test_sizes_of_many_digits_are_told_by_their_power() -> None:
+def test_sizes_of_many_digits_are_told_by_their_power():
     assert readable(10**18 - 1) == "999,999,999,999,999,999"
     assert readable(10**18) == "about 10^18"

@@ -2,8 +2,6 @@
 by hand.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -16,9 +14,7 @@ from tests import strategies
 
 
 @st.composite
-def drafters(
-    draw: st.DrawFn, *, max_tokens: int = 6, max_drafters: int = 4
-) -> tuple[np.ndarray, np.ndarray]:
+def drafters(draw, *, max_tokens=6, max_drafters=4):
     """Different drafters `(k, V)` and a target, related or not."""
     first, target = draw(strategies.pairs(max_tokens=max_tokens))
     others = [
@@ -30,9 +26,7 @@ def drafters(
 
 class TestProduct:
     @given(instance=drafters())
-    def test_sweep_and_submodular_minimisation_agree(
-        self, instance: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def test_sweep_and_submodular_minimisation_agree(self, instance):
         drafts, target = instance
         free = target == 0  # in T for nothing: the searches take the mass of these tokens as given
         base = drafts[:, free].sum(axis=1)
@@ -49,7 +43,7 @@ class TestProduct:
             assert loss == pytest.approx(min(losses), abs=2 * product_cut.CERTIFIED_GAP)
 
     @pytest.mark.parametrize("num_tokens", [60, 300])
-    def test_they_agree_at_size(self, num_tokens: int) -> None:
+    def test_they_agree_at_size(self, num_tokens):
         rng = np.random.default_rng(num_tokens)
         for _ in range(5):
             *drafts, target = otm.examples.dirichlet(num_tokens, rng=rng, rows=3)
@@ -60,7 +54,7 @@ class TestProduct:
             assert losses[0] == pytest.approx(losses[1], abs=2 * product_cut.CERTIFIED_GAP)
 
     @pytest.mark.parametrize("k", [2, 3, 5])
-    def test_equal_drafters_are_iid_drafts(self, k: int) -> None:
+    def test_equal_drafters_are_iid_drafts(self, k):
         rng = np.random.default_rng(k)
         p, q = otm.examples.dirichlet(1000, rng=rng), otm.examples.dirichlet(1000, rng=rng)
         problem = otm.Problem(draft=np.tile(p, (k, 1)), target=q, law=otm.Product(k))
@@ -68,7 +62,7 @@ class TestProduct:
         assert otm.optimal_acceptance(problem) == otm.optimal_acceptance(iid)
         np.testing.assert_array_equal(otm.optimal_cut(problem), otm.optimal_cut(iid))
 
-    def test_batches_are_row_by_row_and_drafters_broadcast(self) -> None:
+    def test_batches_are_row_by_row_and_drafters_broadcast(self):
         rng = np.random.default_rng(0)
         drafts = otm.examples.dirichlet(5, rng=rng, rows=2)
         targets = otm.examples.dirichlet(5, rng=rng, rows=6).reshape(2, 3, 5)
@@ -79,7 +73,7 @@ class TestProduct:
             alone = otm.Problem(draft=drafts, target=targets[index], law=otm.Product(2))
             assert values[index] == otm.optimal_acceptance(alone)
 
-    def test_the_shape_of_the_draft_is_checked(self) -> None:
+    def test_the_shape_of_the_draft_is_checked(self):
         p, q = [[0.5, 0.5], [0.25, 0.75]], [0.5, 0.5]
         problem = otm.Problem(draft=p, target=q, law=otm.Product(2))
         for draft, target, k, message in (
@@ -93,7 +87,7 @@ class TestProduct:
             otm.optimal_acceptance_curve(problem, k=[2, 3])
         assert otm.optimal_acceptance_curve(problem, k=[2, 2]).shape == (2,)
 
-    def test_too_many_tokens_are_refused_with_the_number(self) -> None:
+    def test_too_many_tokens_are_refused_with_the_number(self):
         rng = np.random.default_rng(0)
         for k, limit in ((2, 4096), (3, 128)):
             size = 3 * limit
@@ -107,7 +101,7 @@ class TestProduct:
             ):
                 otm.optimal_acceptance(problem)
 
-    def test_as_many_tokens_as_the_limit_are_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_as_many_tokens_as_the_limit_are_taken(self, monkeypatch):
         monkeypatch.setattr(product_cut, "MAX_TOKENS_TWO_DRAFTERS", 2)
         # T = {0}: 1 + 1/2 − 3/8; T = {1}: 1 + 1/2 − 1/8.
         drafts, target = np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([0.5, 0.5])
@@ -123,16 +117,14 @@ class TestProduct:
             ([[70, 1, 5, 24], [50, 1, 5, 44]], [0, 1.2, 6.37, 92.43], [0, 1]),
         ],
     )
-    def test_tokens_on_parallel_lines(
-        self, drafts: list[list[float]], target: list[float], members: list[int]
-    ) -> None:
+    def test_tokens_on_parallel_lines(self, drafts, target, members):
         p, q = (otm.normalise(np.array(rows, dtype=float)) for rows in (drafts, target))
         assert np.flatnonzero(product_cut.product_worst_set(p, q)).tolist() == members
         masks = np.array(list(itertools.product([False, True], repeat=len(q))))
         best = min(1.0 + q[T].sum() - p[:, T].sum(axis=1).prod() for T in masks)
         assert product_cut.product_values(p, q) == pytest.approx(best, abs=1e-15)
 
-    def test_the_limit_counts_what_any_drafter_can_produce(self) -> None:
+    def test_the_limit_counts_what_any_drafter_can_produce(self):
         problem = otm.Problem(
             draft=[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], target=[0.25, 0.25, 0.5], law=otm.Product(2)
         )
@@ -141,7 +133,7 @@ class TestProduct:
         assert 0.5 <= limit == pytest.approx(0.5, abs=(3 * 4 + 4) * 2.0**-53)
         assert otm.optimal_acceptance(problem) == 0.5
 
-    def test_compare_leaves_it_out_unless_asked(self) -> None:
+    def test_compare_leaves_it_out_unless_asked(self):
         table = otm.compare(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2], samples=0)
         assert not any(isinstance(row.law, otm.Product) for row in table.rows)
         asked = otm.compare(
@@ -157,7 +149,7 @@ class TestProduct:
         assert asked.rows[0].exact == pytest.approx(1.0, abs=1e-9)
 
 
-def test_few_tokens_of_tiny_masses_are_not_left_to_a_search() -> None:
+def test_few_tokens_of_tiny_masses_are_not_left_to_a_search():
     """Wolfe's algorithm stalls at differences of 2e-9 here."""
     first = [
         0.9961084448639884,

@@ -1,7 +1,5 @@
 """The threshold race: its law three times, its size, and what is refused."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -18,7 +16,7 @@ P = np.array([0.41, 0.33, 0.17, 0.09])
 FALSE_ALARM = 1e-9
 
 
-def law_of_sets(p: exact.Masses, c: Fraction) -> dict[frozenset[int], Fraction]:
+def law_of_sets(p, c):
     """The law of the set from containment by inclusion and exclusion, in fractions."""
     found = {}
     for held in all_subsets(len(p))[1:]:
@@ -32,7 +30,7 @@ def law_of_sets(p: exact.Masses, c: Fraction) -> dict[frozenset[int], Fraction]:
 
 
 @pytest.mark.parametrize("c", [1.0, 1.5, 4.0, 1000.0])
-def test_the_enumeration_is_the_law_that_containment_says(c: float) -> None:
+def test_the_enumeration_is_the_law_that_containment_says(c):
     p = exact.exact(P)
     table = otm.ThresholdRace(c).enumerate(np.asarray(p, dtype=object))
     wanted = law_of_sets(p, Fraction(c))
@@ -42,7 +40,7 @@ def test_the_enumeration_is_the_law_that_containment_says(c: float) -> None:
 
 
 @pytest.mark.parametrize("way", ["law", "in turn", "arrivals"])
-def test_three_samplers_draw_the_same_sets(way: str) -> None:
+def test_three_samplers_draw_the_same_sets(way):
     """Poisson arrivals after the first, i.i.d. draws of a geometric number, plain exponentials."""
     law, rng, size = otm.ThresholdRace(2.5), np.random.default_rng(1), 100_000
     table = enumerate_drafts(law, P)
@@ -61,7 +59,7 @@ def test_three_samplers_draw_the_same_sets(way: str) -> None:
     assert statistic < 73.0, FALSE_ALARM
 
 
-def test_the_draws_in_turn_are_c_on_average() -> None:
+def test_the_draws_in_turn_are_c_on_average():
     law, rng = otm.ThresholdRace(3.0), np.random.default_rng(2)
     drafts = law.draw_in_turn(P, rng.random((100_000, law.most_in_turn + 1)))
     number = (drafts != PAD).sum(axis=1)
@@ -71,9 +69,7 @@ def test_the_draws_in_turn_are_c_on_average() -> None:
 
 @settings(max_examples=50)
 @given(strategies.pairs(max_tokens=5), st.floats(1.0, 1e6))
-def test_mean_inclusion_and_what_solves_for_it(
-    pair: tuple[np.ndarray, np.ndarray], c: float
-) -> None:
+def test_mean_inclusion_and_what_solves_for_it(pair, c):
     law = otm.ThresholdRace(c)
     rows = np.stack(pair)
     mean = float(np.mean(law.mean_drafts(otm.normalise(rows))))
@@ -87,7 +83,7 @@ def test_mean_inclusion_and_what_solves_for_it(
         )
 
 
-def test_a_batch_gives_drafts_to_the_rows_that_are_unsure() -> None:
+def test_a_batch_gives_drafts_to_the_rows_that_are_unsure():
     rows = np.array([[1.0, 0.0, 0.0], [0.5, 0.25, 0.25]])
     law = otm.ThresholdRace.with_mean_drafts(rows, 1.5)
     np.testing.assert_allclose(law.mean_drafts(rows), [1.0, 2.0], rtol=1e-14)
@@ -95,12 +91,12 @@ def test_a_batch_gives_drafts_to_the_rows_that_are_unsure() -> None:
 
 
 @pytest.mark.parametrize("mean", [0.5, 2.0, 3.0, math.nan, "many"])
-def test_means_that_no_threshold_has(mean: object) -> None:
+def test_means_that_no_threshold_has(mean):
     with pytest.raises(otm.errors.InvalidParameter, match="mean must"):
-        otm.ThresholdRace.with_mean_drafts([0.5, 0.5], mean)  # type: ignore[arg-type]
+        otm.ThresholdRace.with_mean_drafts([0.5, 0.5], mean)
 
 
-def test_one_threshold_is_one_draft_and_a_large_one_every_token() -> None:
+def test_one_threshold_is_one_draft_and_a_large_one_every_token():
     q = np.array([0.2, 0.1, 0.4, 0.3])
     one = otm.Problem(draft=P, target=q, law=otm.ThresholdRace(1))
     assert otm.optimal_acceptance(one) == pytest.approx(np.minimum(P, q).sum(), abs=1e-15)
@@ -114,7 +110,7 @@ def test_one_threshold_is_one_draft_and_a_large_one_every_token() -> None:
         otm.sample(otm.Optimal(), all_, size=1, rng=np.random.default_rng(0))
 
 
-def test_drafts_are_told_as_a_set() -> None:
+def test_drafts_are_told_as_a_set():
     problem = otm.Problem(draft=P, target=P[::-1], law=otm.ThresholdRace(2))
     for verifier in (otm.Race(), otm.Optimal(), otm.Naive()):
         straight = otm.kernel(verifier, problem, [1, 3])
@@ -125,6 +121,6 @@ def test_drafts_are_told_as_a_set() -> None:
 
 
 @pytest.mark.parametrize(("c", "most"), [(1, 1), (2, 54), (4, 128)])
-def test_a_uniform_of_53_bits_stands_for_so_many_draws(c: float, most: int) -> None:
+def test_a_uniform_of_53_bits_stands_for_so_many_draws(c, most):
     """1 + ⌊53 log 2/log(c/(c − 1))⌋."""
     assert otm.ThresholdRace(c).most_in_turn == most

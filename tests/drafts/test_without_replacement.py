@@ -2,11 +2,8 @@
 closed forms.
 """
 
-from __future__ import annotations
-
 import collections
 import itertools
-from collections.abc import Sequence
 from fractions import Fraction
 
 import mpmath
@@ -31,20 +28,20 @@ F = Fraction
 ACCURACY = 1e-14
 
 
-def rounding_of(num_tokens: int) -> float:
+def rounding_of(num_tokens):
     return ACCURACY + 8 * num_tokens * 2.0**-53
 
 
-def successive_table(p: Sequence[Fraction], k: int) -> dict[frozenset[int], Fraction]:
+def successive_table(p, k):
     """Law of the drafted set by drawing one token after the other, in rational arithmetic."""
     support = [x for x, mass in enumerate(p) if mass > 0]
-    table: dict[frozenset[int], Fraction] = collections.defaultdict(Fraction)
+    table = collections.defaultdict(Fraction)
     for drafts in itertools.permutations(support, min(k, len(support))):
         table[frozenset(drafts)] += successive(list(p), drafts)
     return table
 
 
-def smallest_cut(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
+def smallest_cut(p, q, k):
     """1 + min over all 2^V sets of Q − b."""
     table = successive_table(p, k)
     return exact.optimum_from_table([list(s) for s in table], list(table.values()), q)
@@ -52,9 +49,7 @@ def smallest_cut(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
 
 class TestAgainstEnumeration:
     @given(pair=strategies.pairs(max_tokens=7), k=st.integers(1, 4))
-    def test_optimum_worst_set_containment_inclusion(
-        self, pair: tuple[np.ndarray, np.ndarray], k: int
-    ) -> None:
+    def test_optimum_worst_set_containment_inclusion(self, pair, k):
         draft, target = pair
         k = min(k, len(draft))
         p, q = exact.exact(draft), exact.exact(target)
@@ -77,7 +72,7 @@ class TestAgainstEnumeration:
 
     @pytest.mark.parametrize("scale", [1e-12, 1e-300])
     @pytest.mark.parametrize("k", [2, 4])
-    def test_masses_far_apart(self, scale: float, k: int) -> None:
+    def test_masses_far_apart(self, scale, k):
         # Behind two heavy tokens the race among the tiny ones decides: nothing may be rounded away.
         weights = np.array([0.7, 0.3, 5 * scale, 2 * scale, scale, 3 * scale, scale**1.01])
         target = np.array([0.05, 0.02, 0.4, 0.1, 0.03, 0.2, 0.2])
@@ -87,7 +82,7 @@ class TestAgainstEnumeration:
         value = smallest_cut(exact.exact(problem.draft), exact.exact(target), k)
         assert otm.optimal_acceptance(problem) == pytest.approx(float(value), abs=ACCURACY)
 
-    def test_the_smallest_masses_that_a_float_can_hold(self) -> None:
+    def test_the_smallest_masses_that_a_float_can_hold(self):
         smallest = 5e-324
         problem = otm.Problem(
             draft=[1.0, smallest, smallest, smallest],
@@ -102,18 +97,18 @@ class TestAgainstEnumeration:
 # -----------------------------------------------------------------------------
 
 
-def escape_exactly(inside: Sequence[int], outside: int, k: int) -> float:
+def escape_exactly(inside, outside, k):
     """1 − b for integer masses n_i in T and an integer rest c: ∫ c e^{−ct} Pr(N ≤ k − 1) dt with z
     = e^{−t} is a sum of c/(c + e).
 
     Pr(N = j) is a polynomial in z with integer coefficients: adding mass n maps f_j to f_j z^n +
     f_{j−1}(1 − z^n). No quadrature.
     """
-    counts: list[dict[int, int]] = [{0: 1}] + [{} for _ in range(k - 1)]
+    counts = [{0: 1}] + [{} for _ in range(k - 1)]
     for n in inside:
-        updated: list[dict[int, int]] = []
+        updated = []
         for j in range(k):
-            here: dict[int, int] = {}
+            here = {}
             for e, coefficient in counts[j].items():
                 here[e + n] = here.get(e + n, 0) + coefficient
             for e, coefficient in counts[j - 1].items() if j else ():
@@ -127,7 +122,7 @@ def escape_exactly(inside: Sequence[int], outside: int, k: int) -> float:
         return float(mpmath.fsum(terms))
 
 
-def integer_masses(kind: str) -> list[int]:
+def integer_masses(kind):
     if kind == "spread over thirty digits":
         return [10**30] * 3 + [10**18] * 8 + [10**6] * 6 + [1] * 7
     if kind == "one token takes nearly all":
@@ -140,7 +135,7 @@ def integer_masses(kind: str) -> list[int]:
     ["spread over thirty digits", "one token takes nearly all", "a hundred and twenty tokens"],
 )
 @pytest.mark.parametrize("k", [2, 5, 8])
-def test_containment_equals_an_exact_integral(kind: str, k: int) -> None:
+def test_containment_equals_an_exact_integral(kind, k):
     masses = integer_masses(kind)
     total = sum(masses)
     draft = np.array([float(F(n, total)) for n in masses])
@@ -157,7 +152,7 @@ def test_containment_equals_an_exact_integral(kind: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [2, 8])
-def test_full_vocabulary_with_a_uniform_draft_has_a_closed_form(k: int) -> None:
+def test_full_vocabulary_with_a_uniform_draft_has_a_closed_form(k):
     """Equal masses make the drafts a random sample: b(T) = Π_i (m − i)/(V − i) for |T| = m."""
     num_tokens = 128_256
     target = otm.examples.dirichlet(num_tokens, rng=np.random.default_rng(0))
@@ -177,9 +172,7 @@ class TestSearch:
     """On long rows few prefixes are evaluated: the scan of all of them is the witness."""
 
     @given(pair=strategies.pairs(max_tokens=7), k=st.integers(1, 4))
-    def test_the_search_finds_the_smallest_cut(
-        self, pair: tuple[np.ndarray, np.ndarray], k: int
-    ) -> None:
+    def test_the_search_finds_the_smallest_cut(self, pair, k):
         draft, target = pair
         k = min(k, len(draft))
         problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(k))
@@ -192,7 +185,7 @@ class TestSearch:
         contained = successive_containment(problem.draft, cut, k)
         assert 1 + problem.target[cut].sum() - contained == pytest.approx(wanted, abs=ACCURACY)
 
-    def test_a_single_draft_that_one_token_takes(self) -> None:
+    def test_a_single_draft_that_one_token_takes(self):
         draft = np.append(0.5, np.full(4999, 0.5 / 4999))
         problem = otm.Problem(
             draft=draft,
@@ -203,9 +196,7 @@ class TestSearch:
 
     @pytest.mark.parametrize("kind", ["peaked", "uniform", "equal", "three hundred digits", "one"])
     @pytest.mark.parametrize("ks", [[2], [8], [1, 3, 40]])
-    def test_the_search_finds_what_the_scan_does(
-        self, kind: str, ks: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_search_finds_what_the_scan_does(self, kind, ks, monkeypatch):
         rng = np.random.default_rng(5)
         num_tokens = 5000
         target = otm.examples.dirichlet(num_tokens, rng=rng, concentration=0.3)
@@ -223,9 +214,7 @@ class TestSearch:
         np.testing.assert_allclose(found, scanned, atol=rounding_of(num_tokens), rtol=0)
 
     @pytest.mark.parametrize("k", [2, 8, 64])
-    def test_tokens_added_at_once_are_those_added_in_turn(
-        self, k: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_tokens_added_at_once_are_those_added_in_turn(self, k, monkeypatch):
         rng = np.random.default_rng(k)
         p = otm.normalise(rng.exponential(size=3000) * 10.0 ** -rng.uniform(0, 6, 3000))
         for size in (2900, 1500, 100):
@@ -239,7 +228,7 @@ class TestSearch:
 
 class TestQuadrature:
     @pytest.mark.parametrize("k", [2, 8, 33])
-    def test_half_the_step_changes_nothing(self, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_half_the_step_changes_nothing(self, k, monkeypatch):
         rng = np.random.default_rng(1)
         draft, target = otm.examples.dirichlet(300, rng=rng, rows=2, concentration=0.3)
         problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(k))
@@ -247,7 +236,7 @@ class TestQuadrature:
         monkeypatch.setattr(successive_cut, "trapezoid_step", lambda k: trapezoid_step(k) / 2)
         assert otm.optimal_acceptance(problem) == pytest.approx(value, abs=rounding_of(300))
 
-    def test_the_bound_is_respected_by_the_gamma_integral(self) -> None:
+    def test_the_bound_is_respected_by_the_gamma_integral(self):
         # Many tokens of vanishing mass make N Poisson and the integrand y^k e^{−y}/Γ(k) in log y,
         # whose Fourier transform is a Gamma function: by Poisson summation the rule errs by at most
         # 2|Γ(k + 2πi/h)|/Γ(k), up to far smaller terms.
@@ -259,19 +248,19 @@ class TestQuadrature:
 
 
 class TestEdges:
-    def test_where_no_set_gains_the_empty_one_is_told(self) -> None:
+    def test_where_no_set_gains_the_empty_one_is_told(self):
         half = np.array([0.5, 0.5])
         assert not successive_cut.successive_worst_set(half, half, 1).any()
 
-    def test_the_pace_is_told_what_is_done(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_pace_is_told_what_is_done(self, monkeypatch):
         """A quarter on the way there, the rest on the way back."""
-        told: list[float] = []
+        told = []
 
         class Pace:
-            def __init__(self, what: str, remedy: str) -> None:
+            def __init__(self, what, remedy):
                 """Nothing is refused."""
 
-            def check(self, share: float) -> None:
+            def check(self, share):
                 told.append(share)
 
         monkeypatch.setattr(successive_cut, "Pace", Pace)
@@ -283,13 +272,11 @@ class TestEdges:
         ("tokens", "k", "contained"),
         [([0, 1, 2], 2, 1.0), ([0, 2], 3, 0.0), ([3], 1, 0.0), ([], 2, 0.0)],
     )
-    def test_containment_is_exactly_zero_or_one_where_it_is(
-        self, tokens: list[int], k: int, contained: float
-    ) -> None:
+    def test_containment_is_exactly_zero_or_one_where_it_is(self, tokens, k, contained):
         p = np.array([0.3, 1e-300, 0.7 - 1e-300, 0.0])
         assert successive_containment(p, np.isin(np.arange(4), tokens), k) == contained
 
-    def test_batches_are_row_by_row(self) -> None:
+    def test_batches_are_row_by_row(self):
         rng = np.random.default_rng(0)
         drafts = otm.examples.dirichlet(9, rng=rng, rows=30, concentration=0.1)
         drafts[::3, :5] = 0.0
@@ -306,7 +293,7 @@ class TestEdges:
 
 
 class TestSampling:
-    def test_draws_behind_a_token_that_takes_nearly_everything(self) -> None:
+    def test_draws_behind_a_token_that_takes_nearly_everything(self):
         # 1 − p(0) is 0 in floating point; what is left must still be split 1 : 3.
         p = np.array([1e-20, 1.0, 3e-20])
         drafts = otm.WithoutReplacement(2).draw(p, np.random.default_rng(0).random((SAMPLES, 2)))
@@ -315,7 +302,7 @@ class TestSampling:
         assert FALSE_ALARM / 2 <= hits <= 1 - FALSE_ALARM / 2
 
     @given(data=st.data())
-    def test_the_mass_left_keeps_its_digits(self, data: st.DataObject) -> None:
+    def test_the_mass_left_keeps_its_digits(self, data):
         p = data.draw(strategies.distributions(data.draw(st.integers(1, 6))))
         remaining = Remaining.of(p)
         masses = [F(float(p[x])) for x in remaining.tokens]
@@ -327,12 +314,12 @@ class TestSampling:
         # (k + 2) units in the last place and as many again for the running sums.
         assert abs(F(float(found)) - left) <= left * F(2 * (len(p) + 2), 2**52)
 
-    def test_uniforms_at_both_ends_stay_inside(self) -> None:
+    def test_uniforms_at_both_ends_stay_inside(self):
         p = np.array([0.0, 0.2, 0.0, 0.3, 0.5, 0.0])
         uniforms = np.array(list(itertools.product([0.0, np.nextafter(1.0, 0.0)], repeat=3)))
         drafts = otm.WithoutReplacement(3).draw(p, uniforms)
         assert all(sorted(row) == [1, 3, 4] for row in drafts.tolist())
 
-    def test_a_point_at_the_very_end_is_in_the_last_gap_with_mass(self) -> None:
+    def test_a_point_at_the_very_end_is_in_the_last_gap_with_mass(self):
         gap, inside = choose_gap(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.ones(2))
         assert (gap.ravel().tolist(), inside.ravel().tolist()) == ([0, 1], [1.0, 1.0])

@@ -1,7 +1,5 @@
 """Leviathan's chain formulas against sums and scans."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +15,7 @@ EDGES = (0.0, 1e-300, 0.3, 0.7, 1 - 1e-9, 1 - 2.0**-53, 1.0)
 
 
 @given(st.one_of(st.floats(0, 1), st.sampled_from(EDGES)), st.integers(0, 40))
-def test_expected_tokens_are_a_geometric_sum(acceptance: float, length: int) -> None:
+def test_expected_tokens_are_a_geometric_sum(acceptance, length):
     wanted = sum(Fraction(acceptance) ** i for i in range(length + 1))
     # log, product, expm1, quotient: (γ + 1)·|log a| ≥ the relative condition, so 4 + 2 roundings.
     assert chain_expected_tokens(acceptance, length=length) == pytest.approx(
@@ -26,7 +24,7 @@ def test_expected_tokens_are_a_geometric_sum(acceptance: float, length: int) -> 
 
 
 @given(st.floats(0, 1), st.floats(0, 1.2))
-def test_the_optimal_length_by_scanning(acceptance: float, ratio: float) -> None:
+def test_the_optimal_length_by_scanning(acceptance, ratio):
     found = optimal_chain_length(acceptance, cost_ratio=ratio, max_length=60)
     scan = [chain_speedup(acceptance, length=n, cost_ratio=ratio) for n in range(61)]
     assert scan[found] >= max(scan) * (1 - 1e-12)
@@ -36,14 +34,14 @@ def test_the_optimal_length_by_scanning(acceptance: float, ratio: float) -> None
     ("acceptance", "ratio", "most", "length"),
     [(0.5, 0.5, 9, 0), (0.5, 0.49, 9, 1), (1.0, 0.1, 33, 33), (0.3, 0.0, 5, 5), (0.0, 0.0, 5, 0)],
 )
-def test_known_choices(acceptance: float, ratio: float, most: int, length: int) -> None:
+def test_known_choices(acceptance, ratio, most, length):
     """No draft pays if a ≤ c; drafts that are free or never rejected always do."""
     assert optimal_chain_length(acceptance, cost_ratio=ratio, max_length=most) == length
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 7, 40, 2**40])
 @pytest.mark.parametrize("array", [np.array([EDGES] * 2), torch.from_numpy(np.array([EDGES] * 2))])
-def test_arrays_are_the_numbers_in_turn(length: int, array: object) -> None:
+def test_arrays_are_the_numbers_in_turn(length, array):
     found = chain_expected_tokens(array, length=length)
     assert type(found) is type(array)
     wanted = [chain_expected_tokens(value, length=length) for value in EDGES]
@@ -52,7 +50,7 @@ def test_arrays_are_the_numbers_in_turn(length: int, array: object) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 7, 40, 2**53 - 1])
-def test_the_derivative_is_a_sum_without_differences(length: int) -> None:
+def test_the_derivative_is_a_sum_without_differences(length):
     endless = length > 40
     edges = EDGES[:4] if endless else EDGES
     given = torch.tensor(edges, dtype=torch.float64, requires_grad=True)
@@ -73,6 +71,6 @@ def test_the_derivative_is_a_sum_without_differences(length: int) -> None:
     "bad",
     [np.array([0.5, 1.5]), np.array([np.nan]), np.array([True]), np.ma.array([0.5], mask=[1])],
 )
-def test_what_is_no_probability_is_refused(bad: np.ndarray) -> None:
+def test_what_is_no_probability_is_refused(bad):
     with pytest.raises(otm.errors.InvalidParameter):
         chain_expected_tokens(bad, length=2)

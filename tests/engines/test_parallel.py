@@ -1,7 +1,5 @@
 """Two clocks against schedules that are followed event by event."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -14,7 +12,7 @@ ROUNDS = 20_000
 
 @pytest.mark.parametrize(("a", "length", "c"), [(0.8, 4, 0.1), (0.9, 3, 0.6), (0.5, 2, 0.3)])
 @pytest.mark.parametrize("hit", [None, 0.7])
-def test_a_followed_schedule(a: float, length: int, c: float, hit: float | None) -> None:
+def test_a_followed_schedule(a, length, c, hit):
     rng = np.random.default_rng(4)
     kept = np.cumprod(rng.random((ROUNDS, length)) < a, axis=1).sum(axis=1)
     if hit is None:  # behind a whole block the drafter has gone on: the correction is missing there
@@ -33,7 +31,7 @@ def test_a_followed_schedule(a: float, length: int, c: float, hit: float | None)
 
 
 @pytest.mark.parametrize("c", [0.0, 0.1, 0.5])
-def test_ends(c: float) -> None:
+def test_ends(c):
     """Nothing foreseen is the sequential chain, everything hides the faster clock."""
     never, always = (parallel_speedup(0.7, length=4, cost_ratio=c, hit=h) for h in (0.0, 1.0))
     assert never == pytest.approx(chain_speedup(0.7, length=4, cost_ratio=c), rel=1e-15)
@@ -41,7 +39,7 @@ def test_ends(c: float) -> None:
     assert always == pytest.approx(free / max(1.0, 4 * c), rel=1e-15)
 
 
-def test_many_targets() -> None:
+def test_many_targets():
     """A rejection waits for a call, and comes after 7/3 accepted drafts on average, each of which
     takes c: (7/3 + 1)/(7/3 · c + 1) tokens a call.
     """

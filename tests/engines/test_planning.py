@@ -1,12 +1,8 @@
 """Plans: the best length by enumeration, its limits named, a budget split against every split."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,11 +24,11 @@ from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
 
 
-def record_of(*parts: Tally, length: int | None = None) -> AcceptanceRecord:
+def record_of(*parts, length=None):
     return AcceptanceRecord(form="test", unit="request", parts=parts, convention="", length=length)
 
 
-def geometric(rate: float, length: int, steps: int = 10**9) -> AcceptanceRecord:
+def geometric(rate, length, steps=10**9):
     """A record whose survival is rate^i to the counts' rounding."""
     survivors = np.round(steps * rate ** np.arange(1, length + 1))
     return record_of(
@@ -42,7 +38,7 @@ def geometric(rate: float, length: int, steps: int = 10**9) -> AcceptanceRecord:
 
 @pytest.mark.parametrize("rate", [0.3, 0.6, 0.8])
 @pytest.mark.parametrize("cost", [0.01, 0.1, 0.7])
-def test_the_chain_of_the_literature(rate: float, cost: float) -> None:
+def test_the_chain_of_the_literature(rate, cost):
     """I.i.d. acceptance at a constant cost: Leviathan's formulas."""
     costs = CostSurface.flat(draft=cost, target=1.0)
     (choice,) = plan_lengths(geometric(rate, 30), costs).choices
@@ -62,7 +58,7 @@ def test_the_chain_of_the_literature(rate: float, cost: float) -> None:
     st.floats(0, 0.5),
     st.lists(st.floats(0, 0.2), min_size=6, max_size=6),
 )
-def test_no_length_is_faster(counts: list[int], draft: float, rises: list[float]) -> None:
+def test_no_length_is_faster(counts, draft, rises):
     record = record_of(Tally.of_histogram(counts, name="a"))
     length = len(counts) - 1
     calls = 1.0 + np.concatenate([[0], np.cumsum(rises)])
@@ -77,7 +73,7 @@ def test_no_length_is_faster(counts: list[int], draft: float, rises: list[float]
     assert speeds[choice.length] >= max(speeds) * (1 - 1e-12)
 
 
-def test_what_limits_a_length_is_named() -> None:
+def test_what_limits_a_length_is_named():
     """What was measured, of acceptance or of costs, unless it is continued as one asks."""
     record, costs = geometric(0.9, 3), CostSurface.flat(draft=0.025, target=1.0)
     (choice,) = plan_lengths(record, costs).choices
@@ -96,7 +92,7 @@ def test_what_limits_a_length_is_named() -> None:
         assert found == wanted
 
 
-def test_drafting_pays_for_small_batches_only() -> None:
+def test_drafting_pays_for_small_batches_only():
     """A call on few tokens is bound by memory, 1; on many it is bound by arithmetic, as many as
     there are / 16.
     """
@@ -119,9 +115,7 @@ def test_drafting_pays_for_small_batches_only() -> None:
     ("drafted", "drafts", "calls"),
     [([1, 1, 3, 3], 2, {0: 1.0, 3: 1.3}), ([1, 1, 3, 2], 1.875, {0: 1.0, 1: 1.5, 3: 1.5})],
 )
-def test_what_the_engine_ran_is_its_own_mean_at_its_own_drafts(
-    drafted: list[int], drafts: float, calls: dict[int, float]
-) -> None:
+def test_what_the_engine_ran_is_its_own_mean_at_its_own_drafts(drafted, drafts, calls):
     """2.25 tokens a step; a mean between whole numbers costs what lies between."""
     steps = [([0, 1, 2, 2], drafted), ([1, 2, 0, 2], [1, 3, 1, 3])]
     record = record_of(*(Tally.of_steps(*one, name="a") for one in steps))
@@ -134,7 +128,7 @@ def test_what_the_engine_ran_is_its_own_mean_at_its_own_drafts(
 
 
 @pytest.mark.parametrize("length", [1, 2])
-def test_the_gain_over_the_engine_has_the_jackknife_s_interval(length: int) -> None:
+def test_the_gain_over_the_engine_has_the_jackknife_s_interval(length):
     """Of a ratio of tokens, at Bonferroni's level for the lengths that draft at all."""
     requests = np.array([[0, 1, 1, 1], [1, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1], [0, 0, 0, 2]])
     requests = np.minimum(requests, length)
@@ -151,7 +145,7 @@ def test_the_gain_over_the_engine_has_the_jackknife_s_interval(length: int) -> N
     )
 
 
-def test_undecided_where_the_interval_contains_one() -> None:
+def test_undecided_where_the_interval_contains_one():
     counts = [5, 5], [5, 5], [7, 1]
     few = record_of(*(Tally.of_histogram(one, name="") for one in counts))
     (choice,) = plan_lengths(few, CostSurface.flat(draft=0.3, target=1.0)).choices
@@ -160,7 +154,7 @@ def test_undecided_where_the_interval_contains_one() -> None:
     assert choice.over_plain.low >= 1 / 1.3 and choice.over_plain.high <= 2 / 1.3
 
 
-def test_the_interval_of_the_chosen_length_holds_for_all_lengths_at_once() -> None:
+def test_the_interval_of_the_chosen_length_holds_for_all_lengths_at_once():
     """Of requests with as many steps each the jackknife is the textbook's interval of a mean, at
     Bonferroni's level for the three lengths that were compared.
     """
@@ -183,7 +177,7 @@ def test_the_interval_of_the_chosen_length_holds_for_all_lengths_at_once() -> No
     ),
     st.integers(0, 8),
 )
-def test_no_split_of_a_budget_is_better(rows: list[list[float]], budget: int) -> None:
+def test_no_split_of_a_budget_is_better(rows, budget):
     survival = np.sort(np.array(rows), axis=1)[:, ::-1]
     split = split_budget(survival, budget=budget)
     values = [
@@ -201,12 +195,12 @@ def test_no_split_of_a_budget_is_better(rows: list[list[float]], budget: int) ->
 @pytest.mark.parametrize(
     "survival", [[0.5], [[0.5, 0.6]], [[1.5]], [[float("nan")]], [[]], [["a"]]]
 )
-def test_what_is_no_survival_is_not_split(survival: object) -> None:
+def test_what_is_no_survival_is_not_split(survival):
     with pytest.raises(otm.errors.InvalidDistribution):
-        split_budget(survival, budget=1)  # type: ignore[arg-type]
+        split_budget(survival, budget=1)
 
 
-def test_a_split_is_counted_on_steps_it_has_not_seen() -> None:
+def test_a_split_is_counted_on_steps_it_has_not_seen():
     """All requests are alike: whatever the split finds in one half is noise, and the other half
     says so. Where they differ a split helps, and the half that has not seen it agrees.
     """
@@ -228,7 +222,7 @@ def test_a_split_is_counted_on_steps_it_has_not_seen() -> None:
     assert helped.tokens > helped.even_tokens + 3
 
 
-def test_each_half_of_the_steps_counts_what_the_other_half_chose() -> None:
+def test_each_half_of_the_steps_counts_what_the_other_half_chose():
     """The first half gives the draft to the second request, which accepts it in the second half;
     the second half gives it to the first request, as both are equal, and that one rejected.
     """
@@ -277,9 +271,7 @@ TOO_LONG = Tally.of_histogram([1] + [0] * 10_000 + [1], name="a")
         ),
     ],
 )
-def test_records_that_cannot_be_planned_say_why(
-    call: Callable[[], object], error: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_cannot_be_planned_say_why(call, error, said, monkeypatch):
     monkeypatch.setattr(estimates, "MAX_TABLE", 3_999)
     with pytest.raises(getattr(otm.errors, error), match=said):
         call()
@@ -288,7 +280,7 @@ def test_records_that_cannot_be_planned_say_why(
 @pytest.mark.parametrize(
     "asked", [{}, {"max_batch": 4}, {"max_batch": 40, "extend": 6, "extrapolate_costs": True}]
 )
-def test_vllm_s_table_is_the_plan_of_every_batch_size(asked: dict[str, Any]) -> None:
+def test_vllm_s_table_is_the_plan_of_every_batch_size(asked):
     record = parse_acceptance('{"spec_verify_ct": 100, "spec_accept_histogram": [20, 20, 20, 40]}')
     cells = list(itertools.product((1, 8, 32), (0, 50)))
     points = {(b, c, n): max(1.0, b * n / 24) + c / 1e3 for b, c in cells for n in (1, 2, 3, 4)}
@@ -309,7 +301,7 @@ def test_vllm_s_table_is_the_plan_of_every_batch_size(asked: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("counts", [[4, 0, 0, 6], [1, 3, 5, 1], [0, 10, 0, 0]])
-def test_a_mean_bounds_the_plan_of_every_law_that_has_it(counts: list[int]) -> None:
+def test_a_mean_bounds_the_plan_of_every_law_that_has_it(counts):
     """What ran is as fast as the law's own plan says, and its curve lies within the bounds."""
     costs = CostSurface.flat(draft=0.003, target={0: 0.020, 3: 0.024})
     tally = Tally.of_histogram(counts, name="", drafted=30)

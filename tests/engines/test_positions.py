@@ -1,9 +1,6 @@
 """Acceptance by position, from engines' reports: read, converted, and refused where damaged."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,14 +26,14 @@ REFUSED = otm.errors.InvalidParameter, otm.errors.InvalidDistribution
         "dataset,variant,pos_0,pos_1,pos_2\nmt_bench,tpu,0.8,0.6,\n",
     ],
 )
-def test_csv(text: str) -> None:
+def test_csv(text):
     record = parse_acceptance(text)
     assert (record.form, record.steps) == ("CSV by position", None)
     assert record.survival.survival.tolist() == [0.8, 0.6]
     assert record.pooled_mean == pytest.approx(2.4)
 
 
-def test_what_it_means() -> None:
+def test_what_it_means():
     """Of ten verifications two accept no draft, two accept one, six accept two."""
     chain = PositionAcceptance([0.8, 0.6])
     assert chain.expected_tokens == pytest.approx(1 + 14 / 10)
@@ -51,7 +48,7 @@ def test_what_it_means() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_csv_reads_back_exactly(values: list[float]) -> None:
+def test_csv_reads_back_exactly(values):
     chain = PositionAcceptance(sorted(values, reverse=True))
     again = parse_acceptance(chain.to_csv()).survival
     assert again.survival.tolist() == chain.survival.tolist()
@@ -78,7 +75,7 @@ def test_csv_reads_back_exactly(values: list[float]) -> None:
         "position,rate\n0,0.6\n1,0.8\n",
     ],
 )
-def test_damaged_csv_is_refused(text: str) -> None:
+def test_damaged_csv_is_refused(text):
     with pytest.raises(REFUSED):
         parse_acceptance(text)
 
@@ -93,18 +90,18 @@ def test_damaged_csv_is_refused(text: str) -> None:
         *((lambda n: PositionAcceptance([0.8, 0.6], measured=n), bad) for bad in (0, 3, 1.0)),
     ],
 )
-def test_what_is_no_chain_is_refused(make: Any, argument: object) -> None:
+def test_what_is_no_chain_is_refused(make, argument):
     with pytest.raises(REFUSED):
         make(argument)
 
 
-def test_short_rows_under_many_columns_are_counted_before_they_are_read() -> None:
+def test_short_rows_under_many_columns_are_counted_before_they_are_read():
     text = ",".join(f"pos_{i}" for i in range(3_000)) + "\n" + "0.5\n" * 10_000
     with pytest.raises(otm.errors.TooLarge, match="cells"):
         parse_acceptance(text)
 
 
-def test_a_chain_is_continued_at_the_last_rate_and_says_so() -> None:
+def test_a_chain_is_continued_at_the_last_rate_and_says_so():
     chain = PositionAcceptance([0.8, 0.6])
     longer = chain.extended(5)
     wanted = [0.8, 0.6, 0.6 * 0.75, 0.6 * 0.75**2, 0.6 * 0.75**3]

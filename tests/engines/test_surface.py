@@ -1,11 +1,7 @@
 """Cost surfaces: points between measured ones, nothing beyond them unasked, both files read."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +12,16 @@ from otm.errors import InvalidParameter
 BATCHES, CONTEXTS, TOKENS = (1, 4, 16), (128, 1024), (1, 2, 9)
 
 
-def draft(b: float, c: float) -> float:
+def draft(b, c):
     return 0.001 + 1e-4 * b + 1e-6 * c + 1e-8 * b * c
 
 
-def target(b: float, c: float, n: float) -> float:
+def target(b, c, n):
     """Linear in each: what interpolation gives back exactly."""
     return 0.01 + 1e-3 * b + 1e-5 * c + 2e-4 * n + 1e-4 * b * n + 1e-8 * b * c * n
 
 
-def surface() -> CostSurface:
+def surface():
     cells = list(itertools.product(BATCHES, CONTEXTS))
     return CostSurface.of_points(
         {cell: draft(*cell) for cell in cells},
@@ -41,9 +37,7 @@ def surface() -> CostSurface:
         *((32, 128, 0, True), (1, 64, 0, True), (1, 4096, 2, True), (1, 128, 9, True)),
     ],
 )
-def test_multilinear_costs_are_reproduced(
-    batch: int, context: int, length: int, outside: bool
-) -> None:
+def test_multilinear_costs_are_reproduced(batch, context, length, outside):
     """And continued only where that is asked for."""
     if outside:
         with pytest.raises(InvalidParameter, match="outside"):
@@ -56,7 +50,7 @@ def test_multilinear_costs_are_reproduced(
     assert cost.seconds == length * cost.draft + cost.target
 
 
-def test_times_of_one_cell_stand_for_all_and_say_so() -> None:
+def test_times_of_one_cell_stand_for_all_and_say_so():
     flat = CostSurface.flat(draft=0.002, target=0.02)
     cost = flat.at(batch=64, context=9999, length=30)
     assert (cost.draft, cost.target, cost.plain, cost.extrapolated) == (0.002, 0.02, 0.02, False)
@@ -70,11 +64,11 @@ def test_times_of_one_cell_stand_for_all_and_say_so() -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "costs.json"
 
 
-def test_the_format_reads_back_exactly(file: Path) -> None:
+def test_the_format_reads_back_exactly(file):
     file.write_text(surface().to_json(), encoding="utf-8")
     again = read_costs(file)
     assert (again.batches, again.contexts, again.tokens) == (BATCHES, CONTEXTS, TOKENS)
@@ -87,8 +81,8 @@ def test_the_format_reads_back_exactly(file: Path) -> None:
     assert read_costs(file).target == pytest.approx(surface().target, rel=1e-12)
 
 
-def test_a_record_of_advise_holds_a_surface(file: Path) -> None:
-    held: tuple[Any, ...] = ({"costs": {"passes": surface().to_json()}}, {}, {"costs": 3})
+def test_a_record_of_advise_holds_a_surface(file):
+    held = ({"costs": {"passes": surface().to_json()}}, {}, {"costs": 3})
     for found in (*held, {"costs": {"passes": "[]"}}, {"costs": {"passes": {}}}):
         file.write_text(json.dumps({"format": "otm.advice"} | found), encoding="utf-8")
         if found is held[0]:
@@ -98,7 +92,7 @@ def test_a_record_of_advise_holds_a_surface(file: Path) -> None:
                 read_costs(file)
 
 
-def latency(context: int) -> dict[str, Any]:
+def latency(context):
     """What the command `latency` writes, as far as it is used here."""
     lengths, batches = [1, 2, 4], [1, 8]
     passes = {
@@ -112,7 +106,7 @@ def latency(context: int) -> dict[str, Any]:
     return found | {"unit": "seconds", "manifest": {"device": "cpu"}}
 
 
-def test_records_of_latency_are_put_together_by_context(tmp_path: Path) -> None:
+def test_records_of_latency_are_put_together_by_context(tmp_path):
     for context in (128, 512):
         (tmp_path / f"{context}").write_text(json.dumps(latency(context)), encoding="utf-8")
     costs = read_costs(tmp_path / "128", tmp_path / "512")
@@ -122,7 +116,7 @@ def test_records_of_latency_are_put_together_by_context(tmp_path: Path) -> None:
     assert "latency, forward passes on cpu" in costs.source
 
 
-GOOD: dict[str, Any] = {
+GOOD = {
     "format": "otm.cost-surface",
     "version": 1,
     "unit": "s",
@@ -153,14 +147,14 @@ GOOD: dict[str, Any] = {
     ],
     ids=str,
 )
-def test_damaged_costs_are_refused(file: Path, changed: dict[str, Any]) -> None:
+def test_damaged_costs_are_refused(file, changed):
     file.write_text(json.dumps(GOOD | changed), encoding="utf-8")
     with pytest.raises(InvalidParameter):
         read_costs(file)
 
 
-def test_what_is_no_file_of_costs(file: Path) -> None:
+def test_what_is_no_file_of_costs(file):
     file.write_text("[1]", encoding="utf-8")
     for paths in ((), (file,), (file.with_name("absent"),), (file.parent,), (None,)):
         with pytest.raises(InvalidParameter):
-            read_costs(*paths)  # type: ignore[arg-type]
+            read_costs(*paths)

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ FALSE_ALARM = 1e-9 / 150
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     """All figures; the formats take more time than all else, so the first has all of them."""
     folder = tmp_path_factory.mktemp("figures")
     first, *others = command.DEFAULT + command.FURTHER
@@ -36,7 +35,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _data(folder: Path, name: str) -> dict:
+def _data(folder, name):
     record = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     manifest = record["manifest"]
     assert manifest["seed"] == 7
@@ -44,7 +43,7 @@ def _data(folder: Path, name: str) -> dict:
     return record["data"]
 
 
-def _check_points(points: list[dict], exact: dict[int, float], samples: int) -> None:
+def _check_points(points, exact, samples):
     for point in points:
         hits, value = round(point["mean"] * samples), min(1.0, exact[point["k"]])
         assert binom.cdf(hits, samples, value) > FALSE_ALARM / 2
@@ -52,7 +51,7 @@ def _check_points(points: list[dict], exact: dict[int, float], samples: int) -> 
         assert point["low"] <= point["mean"] <= point["high"]
 
 
-def test_a_picture_states_its_message_with_a_number(built: Path) -> None:
+def test_a_picture_states_its_message_with_a_number(built):
     """A number that its data give: other data, another sentence."""
     for name in command.DEFAULT + command.FURTHER:
         record = json.loads((built / f"{name}.json").read_text(encoding="utf-8"))
@@ -61,7 +60,7 @@ def test_a_picture_states_its_message_with_a_number(built: Path) -> None:
         assert re.search(r"\d", message), name
 
 
-def test_files_are_written_as_vectors_and_pixels(built: Path) -> None:
+def test_files_are_written_as_vectors_and_pixels(built):
     pdf = (built / "figure1.pdf").read_bytes()
     assert pdf.startswith(b"%PDF")
     assert b"/Type3" not in pdf, "bitmap-like fonts"
@@ -70,7 +69,7 @@ def test_files_are_written_as_vectors_and_pixels(built: Path) -> None:
         assert "<svg" in (built / f"{name}.svg").read_text(encoding="utf-8")
 
 
-def _check_series(series: dict, samples: int) -> None:
+def _check_series(series, samples):
     for points, exact in (("points", "optimum"), ("kseq_points", "kseq")):
         if points in series:
             _check_points(
@@ -79,7 +78,7 @@ def _check_series(series: dict, samples: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["figure1", "figure2"])
-def test_curves_over_k_match_closed_forms_and_points(built: Path, name: str) -> None:
+def test_curves_over_k_match_closed_forms_and_points(built, name):
     data = _data(built, name)
     for series in data["series"]:
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
@@ -90,7 +89,7 @@ def test_curves_over_k_match_closed_forms_and_points(built: Path, name: str) -> 
     assert ("kseq_points" in data["series"][0]) == (name == "figure2")
 
 
-def test_curves_over_q_match_closed_forms_and_points(built: Path) -> None:
+def test_curves_over_q_match_closed_forms_and_points(built):
     data = _data(built, "figure3")
     for series in data["series"]:
         np.testing.assert_allclose(series["optimum"], series["closed_form"], rtol=0, atol=1e-13)
@@ -109,7 +108,7 @@ def test_curves_over_q_match_closed_forms_and_points(built: Path) -> None:
             )
 
 
-def test_figure4_shows_the_paper_s_rounds_and_reruns_identically(built: Path) -> None:
+def test_figure4_shows_the_paper_s_rounds_and_reruns_identically(built):
     data = _data(built, "figure4")
     assert [len(s) for s in data["survivors"]] == [6, 3, 2, 1]
     *accepted, _ = data["tokens"]
@@ -121,7 +120,7 @@ def test_figure4_shows_the_paper_s_rounds_and_reruns_identically(built: Path) ->
         assert abs(sum(row["mass"]) - 1) < 1e-9
 
 
-def test_figure2_keeps_the_points_of_the_pair_that_turns_the_order(built: Path) -> None:
+def test_figure2_keeps_the_points_of_the_pair_that_turns_the_order(built):
     data = _data(built, "figure2")
     first, second = data["turn"]
     assert first["optimum"][0] > second["optimum"][0]
@@ -130,7 +129,7 @@ def test_figure2_keeps_the_points_of_the_pair_that_turns_the_order(built: Path) 
         _check_series(series, data["samples"])
 
 
-def test_figure5_points_and_support(built: Path) -> None:
+def test_figure5_points_and_support(built):
     whole = _data(built, "figure5")
     assert whole["pairs"][0]["pair"] == "shipped pair"
     for data in whole["pairs"]:
@@ -142,15 +141,13 @@ def test_figure5_points_and_support(built: Path) -> None:
         _check_series(data, whole["samples"])
 
 
-def test_same_seed_same_files(built: Path, tmp_path: Path) -> None:
+def test_same_seed_same_files(built, tmp_path):
     assert command.main(["1", "--fast", "--seed", "7", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "figure1.svg").read_bytes() == (built / "figure1.svg").read_bytes()
     assert _data(tmp_path, "figure1") == _data(built, "figure1")
 
 
-def test_what_is_no_figure_or_no_folder_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_figure_or_no_folder_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         command.main(["9", "--out", str(tmp_path)])
     for name in ("\0", "\ud800"):
@@ -159,7 +156,7 @@ def test_what_is_no_figure_or_no_folder_is_refused(
     assert "choose from figure1" in capsys.readouterr().err
 
 
-def test_landscape_shows_every_scheme_law_and_frontier(built: Path) -> None:
+def test_landscape_shows_every_scheme_law_and_frontier(built):
     data = _data(built, "landscape")
     assert len(data["panels"]) == 3
     for panel in data["panels"]:
@@ -174,7 +171,7 @@ def test_landscape_shows_every_scheme_law_and_frontier(built: Path) -> None:
             assert abs(curve["value"][0] - optimum) < 1e-9
 
 
-def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: Path) -> None:
+def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built):
     data = _data(built, "scores")
     pieces = sorted(data["pieces"], key=lambda piece: piece["left"])
     ends = np.cumsum([piece["length"] for piece in pieces])
@@ -188,12 +185,12 @@ def test_score_pieces_tile_the_unit_interval_and_give_the_selection_law(built: P
     assert binom.sf(hits - 1, data["samples"], data["optimum"]) > FALSE_ALARM / 2
 
 
-def test_the_lossy_rules_said_to_be_on_the_frontier_are_there(built: Path) -> None:
+def test_the_lossy_rules_said_to_be_on_the_frontier_are_there(built):
     rows = _data(built, "lossy_rules")["one_draft"]["rows"]
     assert {row["rule"] for row in rows if abs(row["gap"]) < 1e-9} == set(lossy_rules.BETWEEN)
 
 
-def test_watermarks_end_at_the_race(built: Path) -> None:
+def test_watermarks_end_at_the_race(built):
     for panel in _data(built, "watermark")["panels"]:
         assert panel["acceptance"][0] == pytest.approx(panel["speculative"], abs=1e-12)
         assert panel["acceptance"][-1] == pytest.approx(panel["race"], abs=1e-12)
@@ -204,7 +201,7 @@ def test_watermarks_end_at_the_race(built: Path) -> None:
         assert 0.5 * panel["entropy"] < panel["two_keys"] < panel["entropy"]
 
 
-def test_decoders_lose_nothing_on_one_level_and_little_on_two(built: Path) -> None:
+def test_decoders_lose_nothing_on_one_level_and_little_on_two(built):
     data = _data(built, "best_step")
     assert data["decoders"][2:] == ["optimal, vertex by vertex", "refined scores"]
     for row in data["rows"]:
@@ -216,7 +213,7 @@ def test_decoders_lose_nothing_on_one_level_and_little_on_two(built: Path) -> No
         assert abs(kseq - block) < 1e-2 or row["L"] > 1
 
 
-def test_ersd_theory_is_the_sum_of_path_products_and_its_bounds_hold(built: Path) -> None:
+def test_ersd_theory_is_the_sum_of_path_products_and_its_bounds_hold(built):
     for panel in _panels(_data(built, "ersd3")):
         first, *_ = vector = np.array(panel["acceptance"])
         assert np.all(np.diff(vector) <= 0)
@@ -236,11 +233,11 @@ def test_ersd_theory_is_the_sum_of_path_products_and_its_bounds_hold(built: Path
             assert np.all(np.array(panel[bound])[: len(ns)] >= np.array(optimal) - 1e-12)
 
 
-def _panels(data: dict) -> list[dict]:
+def _panels(data):
     return [panel for pair in data["pairs"] for panel in pair["panels"]]
 
 
-def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built: Path) -> None:
+def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built):
     for runs, panel in zip(
         _panels(_data(built, "ersd3")), _panels(_data(built, "ersd4")), strict=True
     ):
@@ -251,7 +248,7 @@ def test_ersd_gains_add_up_to_the_tokens_of_the_largest_runs(built: Path) -> Non
             assert all(low <= mean <= high for mean, low, high in zip(*gain.values(), strict=True))
 
 
-def test_wall_times_are_as_advised_within_a_tenth(built: Path) -> None:
+def test_wall_times_are_as_advised_within_a_tenth(built):
     text = (ROOT / "docs" / "advice.md").read_text(encoding="utf-8")
     said = re.search(
         r"at most (\d+) %[^%]* and (\d+) % on SmolLM2; predicted [^%]* by (\d+) % and (\d+) %", text
@@ -275,7 +272,7 @@ def test_wall_times_are_as_advised_within_a_tenth(built: Path) -> None:
     ]
 
 
-def test_the_page_of_two_models_says_what_was_advised_and_measured() -> None:
+def test_the_page_of_two_models_says_what_was_advised_and_measured():
     record = json.loads((DATA / "advice-smollm2.json").read_text(encoding="utf-8"))
     best = record["best"]
     value, low, high = (f"{best['over_plain'][name]:.2f}" for name in ("value", "low", "high"))
@@ -292,7 +289,7 @@ def test_the_page_of_two_models_says_what_was_advised_and_measured() -> None:
     )
 
 
-def test_committed_results_say_where_they_come_from() -> None:
+def test_committed_results_say_where_they_come_from():
     """No folder of the machine, no host's name; the machine's load where something was timed."""
     for path in DATA.glob("*.json"):
         manifest = json.loads(path.read_text(encoding="utf-8"))["manifest"]

@@ -4,11 +4,11 @@ from figures.captures import captures
 from figures.papers import CLAIMS, PAGE, _decided, little_loss, page
 
 
-def test_the_page_is_as_new_as_the_data() -> None:
+def test_the_page_is_as_new_as_the_data():
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m figures.papers"
 
 
-def test_every_claim_has_a_verdict_on_every_pair_with_results() -> None:
+def test_every_claim_has_a_verdict_on_every_pair_with_results():
     rows = [
         line
         for line in page().splitlines()
@@ -21,19 +21,19 @@ def test_every_claim_has_a_verdict_on_every_pair_with_results() -> None:
     )
 
 
-def test_what_may_be_chance_is_open() -> None:
+def test_what_may_be_chance_is_open():
     assert _decided([(0.1, 0.05), (0.0, 0.0)]) is True
     assert _decided([(0.1, 0.05), (0.1, 0.2)]) is None
     assert _decided([(0.1, 0.05), (-0.1, 0.2)]) is None
     assert _decided([(-0.1, 0.2), (-0.3, 0.2)]) is False
 
 
-def _mentored(speedup: tuple[float, float], perplexity: tuple[float, float]) -> dict:
+def _mentored(speedup, perplexity):
     """Return a record: (ratio to lossless, factor that each interval reaches up and down) of both
     measures.
     """
 
-    def row(label: str, *measures: tuple[float, float]) -> dict:
+    def row(label, *measures):
         fast, strange = (
             {"mean": mean, "low": mean / factor, "high": mean * factor} for mean, factor in measures
         )
@@ -54,7 +54,7 @@ def _mentored(speedup: tuple[float, float], perplexity: tuple[float, float]) -> 
     }
 
 
-def test_mentored_decoding_is_judged_by_intervals() -> None:
+def test_mentored_decoding_is_judged_by_intervals():
     assert little_loss(_mentored((1.25, 1.01), (1.0, 1.01)))[0] is True
     assert little_loss(_mentored((1.25, 1.3), (1.0, 1.01)))[0] is None
     assert little_loss(_mentored((1.25, 1.01), (1.2, 1.2)))[0] is None

@@ -4,24 +4,23 @@ records.
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from figures import figure5, kinds, nodes, quality
 from figures.captures import captures
 from figures.paths import DATA
-from figures.steps_tables import LISTED, PAGES, SIZES, Record, of_size, written
+from figures.steps_tables import LISTED, PAGES, SIZES, of_size, written
 from tests.paths import ROOT, says
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_the_tables_are_those_of_the_data(path: Path) -> None:
+def test_the_tables_are_those_of_the_data(path):
     text = path.read_text(encoding="utf-8")
     assert text == PAGES[path](text), "run python -m figures.steps_tables"
 
 
-def test_the_text_says_what_the_records_say() -> None:
+def test_the_text_says_what_the_records_say():
     shipped, public = captures("steps").values()
     ((held_out,), (same,)) = (
         {table["contexts"] for table in record["tables"]} for record in (shipped, public)
@@ -47,7 +46,7 @@ def test_the_text_says_what_the_records_say() -> None:
     )
 
 
-def test_the_same_decoder_on_other_texts_is_said_where_each_number_stands() -> None:
+def test_the_same_decoder_on_other_texts_is_said_where_each_number_stands():
     shipped, _ = captures("steps").values()
     held_out = written(of_size(shipped, 8, 8)["K-SEQ, vertex by vertex"]["mean"])
     rows = captures("table2")["shipped pair"]["rows"]
@@ -62,7 +61,7 @@ def test_the_same_decoder_on_other_texts_is_said_where_each_number_stands() -> N
     says("docs/papers.md", said)
 
 
-def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
+def test_the_readme_s_picture_of_nodes_is_the_record_s():
     """Caption and alternative text; the picture's own headline is made of the same numbers."""
     record = nodes.read("nodes", (1.0,))[1.0]
     means = {
@@ -81,7 +80,7 @@ def test_the_readme_s_picture_of_nodes_is_the_record_s() -> None:
     assert re.findall(r"\d\.\d+", caption) == [likeliest, noise, refined]
 
 
-def test_what_is_said_of_the_public_pair_is_its_record_s() -> None:
+def test_what_is_said_of_the_public_pair_is_its_record_s():
     (table,) = nodes.read("nodes-smollm2", (1.0,))[1.0]["tables"]
     rows = {row["name"]: row for row in table["rows"] if row["nodes"] == nodes.NODES}
     behind = [
@@ -101,7 +100,7 @@ def test_what_is_said_of_the_public_pair_is_its_record_s() -> None:
     )
 
 
-def test_what_is_said_of_lists_is_their_records() -> None:
+def test_what_is_said_of_lists_is_their_records():
     """The page for engines that match names three laws with four drafts at three temperatures."""
     found = nodes.read("lists", LISTED)
     assert list(found) == list(LISTED)
@@ -118,7 +117,7 @@ def test_what_is_said_of_lists_is_their_records() -> None:
         says("docs/howto/matching.md", f"| {temperature:g} | {' | '.join(row)} |")
 
 
-def test_the_first_pages_say_what_the_optimum_is_above_kseq_in_the_mean() -> None:
+def test_the_first_pages_say_what_the_optimum_is_above_kseq_in_the_mean():
     (table,) = nodes.read("lists", (1.0,))[1.0]["tables"]
     means = {(row["name"], row["drafts"]): row["mean"] for row in table["rows"]}
     gains = [
@@ -133,7 +132,7 @@ def test_the_first_pages_say_what_the_optimum_is_above_kseq_in_the_mean() -> Non
         )
 
 
-def test_the_text_says_what_beliefs_win_and_lose() -> None:
+def test_the_text_says_what_beliefs_win_and_lose():
     (table,) = nodes.read("beliefs", (1.0,))[1.0]["tables"]
     less = {
         row[
@@ -151,7 +150,7 @@ def test_the_text_says_what_beliefs_win_and_lose() -> None:
     )
 
 
-def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
+def test_the_text_says_what_a_plan_for_each_context_wins():
     shipped, public = (
         {
             (row["costs"], row["plans"].rpartition(" or ")[2]): row
@@ -160,7 +159,7 @@ def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
         for record in captures("choice").values()
     )
 
-    def gain(row: dict[str, float]) -> str:
+    def gain(row):
         half, value = 50 * (row["high"] - row["low"]), abs(100 * (row["gain"] - 1))
         return f"{value:.1f} ± {half:.1f} %".replace("0.", ".")
 
@@ -196,7 +195,7 @@ def test_the_text_says_what_a_plan_for_each_context_wins() -> None:
     )
 
 
-def test_the_page_on_audits_says_what_known_noise_saves() -> None:
+def test_the_page_on_audits_says_what_known_noise_saves():
     record = json.loads((DATA / "known_noise.json").read_text(encoding="utf-8"))
     last = record["rows"][-1]
     assert last["tokens"][-1] is None
@@ -207,7 +206,7 @@ def test_the_page_on_audits_says_what_known_noise_saves() -> None:
     )
 
 
-def test_the_text_says_where_the_likeliest_tree_is_as_good() -> None:
+def test_the_text_says_where_the_likeliest_tree_is_as_good():
     behind, used, overlaps, told = [], [], [], dict[str, dict[str, str]]()
     for kind, found in quality.records(kinds.FILES).items():
         tables = quality.tables(found)
@@ -239,10 +238,10 @@ def test_the_text_says_where_the_likeliest_tree_is_as_good() -> None:
     )
 
 
-def _less(row: Record) -> str:
+def _less(row):
     half = 0.5 * (row["less_high"] - row["less_low"])
     return f"{written(row['less'])} ± {written(half)}"
 
 
-def _ahead(row: Record) -> str:
+def _ahead(row):
     return _less(row | {"less": -row["less"]})

@@ -19,7 +19,7 @@ from tests.paths import ROOT
 COMMITTED = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
 
 
-def test_every_public_function_is_tried_or_excused() -> None:
+def test_every_public_function_is_tried_or_excused():
     spoken, public = page.spoken_for(), calls.public_names()
     for name, thing in public.items():
         is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
@@ -31,11 +31,11 @@ def test_every_public_function_is_tried_or_excused() -> None:
     assert len(statements()) > 100
 
 
-def test_nothing_is_both_tried_and_excused() -> None:
+def test_nothing_is_both_tried_and_excused():
     assert not {statement.name for statement in statements()} & set(page.NOT_TRIED)
 
 
-def test_what_is_registered_is_promised_by_default() -> None:
+def test_what_is_registered_is_promised_by_default():
     """A verifier or a bound without an entry is held against its definition, and found if wrong."""
     promises = registered.of_verifier(otm.NaiveTree) + registered.of_bound(otm.bounds.kseq_lower)
     assert {promise.name for promise in promises} == {"otm.NaiveTree", "otm.bounds.kseq_lower"}
@@ -45,7 +45,7 @@ def test_what_is_registered_is_promised_by_default() -> None:
         assert one_trial(wrong, np.random.default_rng(0)).failed
 
 
-def test_the_page_has_every_promise() -> None:
+def test_the_page_has_every_promise():
     """All but the two columns of what was observed."""
     promised = page.page(summary([]))
     assert _without_observations(COMMITTED) == _without_observations(promised), (
@@ -53,14 +53,14 @@ def test_the_page_has_every_promise() -> None:
     )
 
 
-def _without_observations(text: str) -> list[str]:
+def _without_observations(text):
     return [
         re.sub(r" \| [^|]* \| [^|]* \|$", " |", line) if line.count(" | ") > 4 else line
         for line in text.splitlines()
     ]
 
 
-def test_the_page_says_nothing_is_wrong() -> None:
+def test_the_page_says_nothing_is_wrong():
     rows = [
         line.split(" | ")
         for line in COMMITTED.splitlines()

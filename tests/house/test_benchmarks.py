@@ -1,9 +1,5 @@
 """What the benchmarks time can be asked at every size at which they ask it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -15,7 +11,7 @@ from benchmarks.core import language_like
 
 
 @pytest.mark.parametrize("k", rows.COUNTS)
-def test_rows_can_be_asked_every_question(k: int) -> None:
+def test_rows_can_be_asked_every_question(k):
     rng = np.random.default_rng(0)
     draft, target = (
         np.stack(side) for side in zip(*(language_like(64, rng) for _ in range(2)), strict=True)
@@ -32,7 +28,7 @@ def test_rows_can_be_asked_every_question(k: int) -> None:
 @pytest.mark.parametrize(
     "solve", [core.pot_value, core._linprog, core._linprog_sets, optimal._max_flow]
 )
-def test_alternatives_to_the_optimum_agree_with_it(solve: Callable[[otm.Problem], float]) -> None:
+def test_alternatives_to_the_optimum_agree_with_it(solve):
     draft, target = otm.examples.dirichlet(4, rng=np.random.default_rng(0), rows=2)
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(2))
     # Integer flows round masses to 2^-30.

@@ -2,12 +2,8 @@
 and a desk, light and dark, in a real headless Chromium.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from html import unescape
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -34,7 +30,7 @@ pytestmark = [
 ]
 
 
-def test_links_of_the_site_lead_somewhere() -> None:
+def test_links_of_the_site_lead_somewhere():
     """Pages, anchors and pictures; no link lies in another, no page names the machine's folders."""
     texts = {
         path: path.read_text(encoding="utf-8")
@@ -64,7 +60,7 @@ def test_links_of_the_site_lead_somewhere() -> None:
 
 
 @pytest.fixture(scope="module")
-def tab(browser: Any) -> Iterator[Any]:
+def tab(browser):
     browser.switch_to.new_window("tab")
     yield browser
     emulate(browser, "")
@@ -90,7 +86,7 @@ return {
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_pages_fit_light_and_dark(tab: Any, size: tuple[int, int]) -> None:
+def test_pages_fit_light_and_dark(tab, size):
     with window(tab, *size, mobile=size == PHONE):
         for name in PAGES:
             for scheme in ("light", "dark"):

@@ -9,8 +9,6 @@ import inspect
 import io
 import re
 import shlex
-from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -29,12 +27,10 @@ RUN = [
 
 
 @pytest.mark.parametrize("document", RUN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_examples_print_the_numbers_beside_them(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_print_the_numbers_beside_them(document, tmp_path, monkeypatch):
     """The examples of a page run one after another, in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
+    names = {}
     for example in re.findall(
         r"```python\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL
     ):
@@ -52,7 +48,7 @@ def test_examples_print_the_numbers_beside_them(
             assert promised in shown or (near and promised[-1] != "0"), f"{promised} is not printed"
 
 
-def test_the_readme_shows_what_its_example_prints_and_is_short() -> None:
+def test_the_readme_shows_what_its_example_prints_and_is_short():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     found = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
     assert found is not None
@@ -63,13 +59,13 @@ def test_the_readme_shows_what_its_example_prints_and_is_short() -> None:
     assert len(text.splitlines()) <= 120
 
 
-def fences(document: Path) -> list[tuple[str, str]]:
+def fences(document):
     """Return the language and the text of every fenced block."""
     text = document.read_text(encoding="utf-8")
     return re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def test_code_on_pages_fits_their_width() -> None:
+def test_code_on_pages_fits_their_width():
     """What a reader copies, Python and commands, needs no scrolling at 1,280 pixels; logs and JSON
     are as engines write them, and the formulas of the theory as their terms want it.
     """
@@ -79,7 +75,7 @@ def test_code_on_pages_fits_their_width() -> None:
             assert language not in ("", "python") or not wide, (document, wide)
 
 
-def _command_lines(document: Path) -> list[list[str]]:
+def _command_lines(document):
     """Return the words of every `otm` command in a fenced block without a language."""
     lines = [
         line.partition(" # ")[0]
@@ -90,21 +86,21 @@ def _command_lines(document: Path) -> list[list[str]]:
     return [shlex.split(line[4:]) for line in lines if line.startswith("otm ")]
 
 
-def _analysis_commands() -> dict[str, Any]:
+def _analysis_commands():
     """Return the commands on models by name."""
     from analysis.commands.app import app
 
-    group: Any = typer.main.get_command(app)
+    group = typer.main.get_command(app)
     return dict(group.commands)
 
 
-def _otm_options(command: str) -> set[str]:
+def _otm_options(command):
     commands = next(action for action in otm_command._parser()._actions if action.dest == "command")
     assert isinstance(commands.choices, dict)
     return set(commands.choices[command]._option_string_actions)
 
 
-def test_commands_in_documents_exist_with_their_options() -> None:
+def test_commands_in_documents_exist_with_their_options():
     commands = _analysis_commands()
     for document in DOCUMENTS:
         for name, *words in _command_lines(document):
@@ -116,7 +112,7 @@ def test_commands_in_documents_exist_with_their_options() -> None:
             assert options <= known, f"{document.name}: {name} has no {sorted(options - known)}"
 
 
-def test_every_analysis_command_is_in_its_table() -> None:
+def test_every_analysis_command_is_in_its_table():
     table = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for name in _analysis_commands():
         assert re.search(rf"^\| .*`{name}`", table, re.MULTILINE), (
@@ -124,7 +120,7 @@ def test_every_analysis_command_is_in_its_table() -> None:
         )
 
 
-def test_every_figure_is_in_its_table() -> None:
+def test_every_figure_is_in_its_table():
     from figures.__main__ import DEFAULT, FURTHER
 
     table = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
@@ -135,7 +131,7 @@ def test_every_figure_is_in_its_table() -> None:
         assert f"`{name}`" in rows, f"{name} has no row"
 
 
-def test_every_figure_module_is_registered() -> None:
+def test_every_figure_module_is_registered():
     from figures.__main__ import DEFAULT, FURTHER
 
     drawn = {
@@ -146,7 +142,7 @@ def test_every_figure_module_is_registered() -> None:
     assert drawn == set(DEFAULT + FURTHER)
 
 
-def test_names_in_the_tables_of_calls_exist() -> None:
+def test_names_in_the_tables_of_calls_exist():
     """Calls named in tables: `name` in the second column of a table headed | what | call |
     reference |.
     """
@@ -160,7 +156,7 @@ def test_names_in_the_tables_of_calls_exist() -> None:
             assert name in importlib.import_module(space).__all__, f"docs/schemes.md names {path}"
 
 
-def test_every_document_is_listed() -> None:
+def test_every_document_is_listed():
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for path in (ROOT / "docs").glob("*.md"):
         assert path.name == "README.md" or f"]({path.name})" in index, (
@@ -168,7 +164,7 @@ def test_every_document_is_listed() -> None:
         )
 
 
-def _theory_titles() -> set[str]:
+def _theory_titles():
     """Return headings, and the bold titles of paragraphs without their marks: **Trees
     [proved].**
     """
@@ -180,7 +176,7 @@ def _theory_titles() -> set[str]:
     }
 
 
-def test_cited_sections_of_the_theory_exist() -> None:
+def test_cited_sections_of_the_theory_exist():
     titles = _theory_titles()
     cited = 0
     for path in (p for p in tracked() if p.suffix in (".py", ".md")):
@@ -194,13 +190,13 @@ def test_cited_sections_of_the_theory_exist() -> None:
     assert cited > 50  # the pattern still finds them
 
 
-def test_theory_lists_its_sections() -> None:
+def test_theory_lists_its_sections():
     text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
     contents = " ".join(text.partition("Contents:")[2].partition("\n## ")[0].split())
     assert re.findall(r"\[([^\]]+)\]\(#", contents) == re.findall(r"^## (.+)$", text, re.MULTILINE)
 
 
-def test_exports_say_what_they_take_give_and_cost() -> None:
+def test_exports_say_what_they_take_give_and_cost():
     """Every public name; what takes no argument need not say what it takes."""
     for name, thing in public_names().items():
         own = vars(thing).get("__doc__") if inspect.isclass(thing) else inspect.getdoc(thing)
@@ -213,7 +209,7 @@ def test_exports_say_what_they_take_give_and_cost() -> None:
                 assert re.search(part, own or "", re.MULTILINE), f"{name} has no {part}"
 
 
-def test_docstrings_say_nothing_ritual() -> None:
+def test_docstrings_say_nothing_ritual():
     """A part that has nothing to say is left out; an argument is not described by its own name."""
     ritual = (
         r"^\s*Always\.|Raises:\s+(?:Nothing|None)\b|Cost: (?:none|nothing|negligible)\b|^\s+(\w+): "
@@ -226,7 +222,7 @@ def test_docstrings_say_nothing_ritual() -> None:
         assert found is None, f"{path.relative_to(ROOT)}: {found[0]!r}"
 
 
-def test_sections_of_docstrings_keep_their_lines() -> None:
+def test_sections_of_docstrings_keep_their_lines():
     """A line that goes on with a section is indented, or the page shows it as another paragraph."""
     lost = r"^(?:Cost|Accuracy|References?): .*\n(?:    .*\n)*(?![A-Z][a-z]+:|>>>)\S"
     for path in (path for folder in ("otm", "analysis") for path in (ROOT / folder).rglob("*.py")):
@@ -236,7 +232,7 @@ def test_sections_of_docstrings_keep_their_lines() -> None:
                 assert found is None, f"{path.relative_to(ROOT)}, {node.name}: {found[0]!r}"
 
 
-def test_python_in_documents_parses_and_imports_what_exists() -> None:
+def test_python_in_documents_parses_and_imports_what_exists():
     """Examples that need an engine or a finished run are not run here; what they take from this
     repository must be there.
     """
@@ -250,7 +246,7 @@ def test_python_in_documents_parses_and_imports_what_exists() -> None:
                     assert not missing, f"{document.name}: {node.module} has no {missing}"
 
 
-def test_the_references_are_in_alphabetical_order() -> None:
+def test_the_references_are_in_alphabetical_order():
     theory = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- ([\w-]+)", theory.partition("## References")[2], re.MULTILINE)
     assert len(listed) > 50

@@ -5,7 +5,6 @@ applications may import.
 import ast
 import json
 import re
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ REDRAW = "run `python -m figures house --out docs/images`"
 
 
 @pytest.fixture(scope="module")
-def drawn() -> Any:
+def drawn():
     import numpy as np
 
     return house.compute(
@@ -26,7 +25,7 @@ def drawn() -> Any:
 
 
 @pytest.mark.parametrize("package", house.PACKAGES)
-def test_nothing_imports_in_a_circle_and_no_arrow_climbs(drawn: Any, package: str) -> None:
+def test_nothing_imports_in_a_circle_and_no_arrow_climbs(drawn, package):
     files = {name: found - {package} for name, found in house.imports(package).items()}
     assert sum(len(found) for found in files.values()) > 100
     assert package not in {name for found in house.imports(package).values() for name in found}, (
@@ -42,12 +41,12 @@ def test_nothing_imports_in_a_circle_and_no_arrow_climbs(drawn: Any, package: st
             )
 
 
-def test_a_circle_would_be_found() -> None:
+def test_a_circle_would_be_found():
     assert set(house.circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
     assert house.circle({"a": {"b"}, "b": set()}) == []
 
 
-def test_an_arrow_that_follows_from_others_is_left_out() -> None:
+def test_an_arrow_that_follows_from_others_is_left_out():
     assert house.reduced({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {
         "a": {"b"},
         "b": {"c"},
@@ -56,7 +55,7 @@ def test_an_arrow_that_follows_from_others_is_left_out() -> None:
     assert house.floors_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == {"a": 2, "b": 1, "c": 0}
 
 
-def test_the_picture_of_the_house_is_up_to_date(drawn: Any) -> None:
+def test_the_picture_of_the_house_is_up_to_date(drawn):
     record = json.loads((ROOT / "docs" / "images" / "house.json").read_text(encoding="utf-8"))
     for package, now in drawn.items():
         shown = record["data"]["packages"][package]
@@ -67,7 +66,7 @@ def test_the_picture_of_the_house_is_up_to_date(drawn: Any) -> None:
         assert shown["arrows"] == now["arrows"], REDRAW
 
 
-def test_analysis_names_itself_nowhere_and_no_figure() -> None:
+def test_analysis_names_itself_nowhere_and_no_figure():
     """Its imports are relative, so that the package has any name."""
     for path in (ROOT / "analysis").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -80,7 +79,7 @@ def test_analysis_names_itself_nowhere_and_no_figure() -> None:
             }, path
 
 
-def test_figures_take_from_the_analysis_what_needs_no_torch() -> None:
+def test_figures_take_from_the_analysis_what_needs_no_torch():
     used = {
         name
         for names in house.imports("figures").values()
@@ -94,7 +93,7 @@ def test_figures_take_from_the_analysis_what_needs_no_torch() -> None:
     )
 
 
-def test_every_room_has_a_row_in_the_map() -> None:
+def test_every_room_has_a_row_in_the_map():
     text = (ROOT / "docs" / "house.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
@@ -107,7 +106,7 @@ def test_every_room_has_a_row_in_the_map() -> None:
     assert rooms - {"__main__"} <= named, f"docs/house.md says nothing of {sorted(rooms - named)}"
 
 
-def test_no_test_imports_from_another() -> None:
+def test_no_test_imports_from_another():
     """What several tests need stands beside them, in a file of its own."""
     for path in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

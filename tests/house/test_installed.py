@@ -29,7 +29,7 @@ class Installed:
     already: nothing is downloaded.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder / "elsewhere"
         self.folder.mkdir()
         pip = [sys.executable, "-m", "pip", "--quiet"]
@@ -53,18 +53,18 @@ class Installed:
         (packages,) = (folder / "environment").glob("lib/python*/site-packages")
         self.others = packages / "others.pth"
 
-    def see(self, *folders: str | Path) -> None:
+    def see(self, *folders):
         """Let the environment find packages in these folders, and in no others."""
         self.others.write_text("".join(f"{folder}\n" for folder in folders))
 
-    def python(self, code: str) -> str:
+    def python(self, code):
         """Return what code prints in the environment."""
         return self._run([str(self.bin / "python"), "-I", "-c", code]).stdout
 
-    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+    def _run(self, command):
         return subprocess.run(command, check=True, capture_output=True, text=True, cwd=self.folder)
 
-    def otm(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def otm(self, *words):
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("PYTHON")
         }
@@ -75,13 +75,13 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installed(tmp_path_factory):
     return Installed(tmp_path_factory.mktemp("installed"))
 
 
 def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(
-    installed: Installed,
-) -> None:
+    installed,
+):
     # with a small pair and a draft for the public model
     assert installed.wheel.stat().st_size < 30e6
     names = zipfile.ZipFile(installed.wheel).namelist()
@@ -97,7 +97,7 @@ def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(
     assert page | weights | {"otm/py.typed"} <= set(names)
 
 
-def test_every_command_is_declared() -> None:
+def test_every_command_is_declared():
     from analysis.commands.app import app
 
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
@@ -109,7 +109,7 @@ def test_every_command_is_declared() -> None:
     assert set(declared) == set(otm_command._ON_MODELS)
 
 
-def test_commands_run_outside_the_checkout(installed: Installed) -> None:
+def test_commands_run_outside_the_checkout(installed):
     installed.see(*site.getsitepackages())
     shown = installed.otm("--help")
     assert shown.returncode == 0, shown.stderr
@@ -144,7 +144,7 @@ def test_commands_run_outside_the_checkout(installed: Installed) -> None:
     assert str(ROOT) not in where
 
 
-def link_dependencies(folder: Path) -> None:
+def link_dependencies(folder):
     """Link what the wheel depends on into a folder, and what that depends on in turn."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     waiting, linked = list(project["dependencies"]), set()
@@ -159,8 +159,8 @@ def link_dependencies(folder: Path) -> None:
 
 
 def test_without_the_extra_the_library_works_and_one_sentence_says_what_to_install(
-    installed: Installed, tmp_path: Path
-) -> None:
+    installed, tmp_path
+):
     link_dependencies(tmp_path)
     installed.see(tmp_path)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -176,7 +176,7 @@ def test_without_the_extra_the_library_works_and_one_sentence_says_what_to_insta
     assert audited.returncode == 0
 
 
-def test_an_editable_installation_finds_the_folder_under_that_name() -> None:
+def test_an_editable_installation_finds_the_folder_under_that_name():
     code = "import otm_analysis.errors as e, otm_analysis.commands; print(e.__file__)"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "editable")}
     done = subprocess.run(

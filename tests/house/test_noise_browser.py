@@ -5,11 +5,7 @@ Skipped where Chromium or its driver is missing, except where `CI` is set: there
 is a failure.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -43,12 +39,12 @@ SETTINGS = 60
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any) -> Iterator[Any]:
+def page(browser):
     with opened(browser, PAGE) as tab:
         yield tab
 
 
-def test_the_noise_is_that_of_the_library_bit_by_bit(page: Any) -> None:
+def test_the_noise_is_that_of_the_library_bit_by_bit(page):
     """Integers by the vectors of docs/howto/matching.md, noise up to the last bits of a log."""
     text = (ROOT / "docs" / "howto" / "matching.md").read_text(encoding="utf-8")
     (words,) = re.findall(r"^\| 7 \| 64 \| \(0, 64, 0, 0\) \| ([0-9a-f ]+) \|", text, re.MULTILINE)
@@ -69,7 +65,7 @@ return arguments[0].map(([seed, mismatch, scale, nodes]) => {
 """
 
 
-def test_trees_and_texts_are_those_of_the_library(page: Any) -> None:
+def test_trees_and_texts_are_those_of_the_library(page):
     """As `step` drafts and accepts on the same noise; the draft is the target and Gumbel noise."""
     rng = np.random.default_rng(3)
     settings = [
@@ -100,13 +96,13 @@ def test_trees_and_texts_are_those_of_the_library(page: Any) -> None:
             assert {context[1:] for context in drafted.contexts() if context and context[1:]} == {
                 tuple(path) for path in paths
             }
-            pair: dict[str, Any] = {"draft": draft, "target": target, "context": [START]}
+            pair = {"draft": draft, "target": target, "context": [START]}
             once = step(tree, **pair, randomness=randomness)
             assert list(once.tokens) == found["text"][: once.accepted + 1]
             assert count == len(once.tokens)
 
 
-def _models(found: dict[str, Any]) -> tuple[MarkovModel, MarkovModel]:
+def _models(found):
     rows = (np.exp(np.array(found[side])) for side in "pq")
     draft, target = (MarkovModel(row / row.sum(axis=1, keepdims=True)) for row in rows)
     return draft, target
@@ -118,11 +114,11 @@ return { p, q, noisy: otm.noiseMeans(p, q, 0.8, 24), usual: otm.likeliestMeans(p
 """
 
 
-def test_means_are_those_of_the_library(page: Any) -> None:
+def test_means_are_those_of_the_library(page):
     """The same 400 noises, so equal up to rounding; the likeliest tree's are exact."""
     found = page.execute_script(MEANS)
     draft, target = _models(found)
-    pair: dict[str, Any] = {"draft": draft, "target": target, "context": [START]}
+    pair = {"draft": draft, "target": target, "context": [START]}
     noises = [SharedNoise(seed) for seed in range(page.execute_script("return otm.NOISES"))]
     noisy = noise_tokens(NoiseTree(MOST, DEPTH, 0.8), **pair, noises=noises)
     assert found["noisy"]["mean"] == pytest.approx(noisy.value, abs=1e-12)
@@ -132,7 +128,7 @@ def test_means_are_those_of_the_library(page: Any) -> None:
     assert found["usual"] == pytest.approx(usual, abs=1e-12)
 
 
-def _slide(page: Any, name: str, value: float) -> None:
+def _slide(page, name, value):
     page.execute_script(
         "const slider = document.getElementById(arguments[0]); slider.value = arguments[1];"
         "slider.dispatchEvent(new Event('input'));",
@@ -150,7 +146,7 @@ for (let step = 5; step <= 15; step += 1) { slider.value = step / 10; slider.dis
 """  # noqa: E501
 
 
-def test_keys_move_it_and_the_address_keeps_it(page: Any) -> None:
+def test_keys_move_it_and_the_address_keeps_it(page):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
@@ -171,7 +167,7 @@ def test_keys_move_it_and_the_address_keeps_it(page: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_it_fits(page: Any, size: tuple[int, int]) -> None:
+def test_it_fits(page, size):
     with window(page, *size, mobile=size == PHONE):
         page.get("about:blank")
         page.get(PAGE.as_uri())
@@ -189,13 +185,13 @@ def test_it_fits(page: Any, size: tuple[int, int]) -> None:
             assert [found[name] for name in ("outside", "crossed", "broken")] == [[], [], []]
 
 
-def test_it_is_one_file_that_asks_nobody_and_says_where_else_to_go(page: Any) -> None:
+def test_it_is_one_file_that_asks_nobody_and_says_where_else_to_go(page):
     check_alone(page, PAGE)
     check_links(page, PAGE, "howto/matching.md", "play.html", "start/install.md", "index.md")
     check_schemes(page)
 
 
-def test_both_pages_have_one_style() -> None:
+def test_both_pages_have_one_style():
     """What is not a page's own stands in both, since neither loads a file."""
     styles = [
         re.search(

@@ -5,12 +5,11 @@ say it.
 import importlib
 import re
 from fractions import Fraction
-from typing import Any
 
 from tests.paths import ROOT
 
 # constant: {the way it is written: [file: sentence in which {} stands for it]}
-SAID: dict[str, dict[str, list[str]]] = {
+SAID = {
     "otm.pmf.SUM_TOLERANCE_FLOAT64": {
         "1e-9": [
             "otm/pmf.py: misses 1 by more than {} (float64)",
@@ -388,7 +387,7 @@ UNITS = {"%": Fraction(1, 100), "million": 10**6, "billion": 10**9, "Mi": 2**20,
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 
 
-def value_of(written: str) -> float:
+def value_of(written):
     """Read a number as texts write it: four million, 64 Mi, 2²⁴, 2^20, 4,096, 1e-9, 95 %."""
     number, _, unit = written.partition(" ")
     power = re.fullmatch(r"(2|10)(?:\^(\d+)|([⁰¹²³⁴⁵⁶⁷⁸⁹]+))", number)
@@ -397,11 +396,11 @@ def value_of(written: str) -> float:
     return float(Fraction(NUMBERS.get(number) or number.replace(",", "")) * UNITS.get(unit, 1))
 
 
-def test_texts_say_the_constants() -> None:
+def test_texts_say_the_constants():
     wrong = []
     for constant, written, place in ENTRIES:
         module, _, name = constant.rpartition(".")
-        value: Any = getattr(importlib.import_module(module), name)
+        value = getattr(importlib.import_module(module), name)
         if value_of(written) != value:
             wrong.append(f"{constant} is {value}: change {written!r} here and in {place}")
         path, _, sentence = place.partition(": ")
@@ -412,7 +411,7 @@ def test_texts_say_the_constants() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_limit_in_a_docstring_is_a_constant_s() -> None:
+def test_every_limit_in_a_docstring_is_a_constant_s():
     """`TooLarge: … beyond NUMBER`: the number stands in the table above, or the text names the
     constant.
     """

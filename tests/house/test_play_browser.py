@@ -5,13 +5,9 @@ Skipped where Chromium or its driver is missing, except where `CI` is set: there
 is a failure.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,12 +38,12 @@ TRIES = 20_000
 
 
 @pytest.fixture(scope="module")
-def page(browser: Any) -> Iterator[Any]:
+def page(browser):
     with opened(browser, PAGE) as tab:
         yield tab
 
 
-def random_settings(rng: np.random.Generator) -> list[dict[str, Any]]:
+def random_settings(rng):
     """Pairs of every size, flat, peaked, with zeros and ties; both laws, 1 to 5 drafts, several
     temperatures.
     """
@@ -80,7 +76,7 @@ def random_settings(rng: np.random.Generator) -> list[dict[str, Any]]:
     return found
 
 
-def problem_of(*settings: dict[str, Any]) -> otm.Problem:
+def problem_of(*settings):
     """Return settings of one law, size and number of drafts as the library has them, one a row."""
     (law,) = {(LAWS[one["law"]], one["k"]) for one in settings}
     with np.errstate(divide="ignore"):
@@ -93,11 +89,11 @@ def problem_of(*settings: dict[str, Any]) -> otm.Problem:
     return otm.Problem(draft=p, target=q, law=law[0](law[1]))
 
 
-def row_of(problem: otm.Problem, row: int) -> otm.Problem:
+def row_of(problem, row):
     return otm.Problem(draft=problem.draft[row], target=problem.target[row], law=problem.law)
 
 
-def acceptances(title: str, problem: otm.Problem) -> Any:
+def acceptances(title, problem):
     """Return the library's, row by row where it takes one pair at a time."""
     if title not in ("optimal", "recursive rejection") or isinstance(problem.law, otm.IID):
         return otm.acceptance(VERIFIERS[title](), problem)
@@ -107,14 +103,14 @@ def acceptances(title: str, problem: otm.Problem) -> Any:
     return [float(otm.acceptance(VERIFIERS[title](), one)) for one in rows]
 
 
-def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
+def test_a_thousand_settings_are_computed_as_by_the_library(page):
     settings = random_settings(np.random.default_rng(5))
     answers = page.execute_script("return arguments[0].map(otm.evaluate)", settings)
     assert page.execute_script("return [otm.VERIFIERS, otm.LAWS]") == [
         list(PLAYED),
         ["i.i.d.", "without replacement"],
     ]
-    alike: dict[tuple[Any, ...], list[int]] = {}
+    alike = {}
     for number, one in enumerate(settings):
         alike.setdefault((len(one["p"]), one["law"], one["k"]), []).append(number)
     compared = 0
@@ -123,7 +119,7 @@ def test_a_thousand_settings_are_computed_as_by_the_library(page: Any) -> None:
         p, q, k = problem.draft, problem.target, problem.law.k
         iid = isinstance(problem.law, otm.IID)
 
-        def of(*names: str, here: Any = here) -> Any:
+        def of(*names, here=here):
             """The page's numbers under these names, one row for each setting."""
             found = here
             for name in names:
@@ -179,7 +175,7 @@ return arguments[0].map((one) => {
 """  # noqa: E501
 
 
-def test_the_coupling_is_that_of_the_library(page: Any) -> None:
+def test_the_coupling_is_that_of_the_library(page):
     """Rows are the drafted sets: their sums the law's, the columns' the target's, each entry the
     verifier's, but for the plan.
     """
@@ -198,7 +194,7 @@ def test_the_coupling_is_that_of_the_library(page: Any) -> None:
             if title == "optimal":
                 continue  # optimal plans are many; the acceptance is compared above
             coupling = otm.coupling(VERIFIERS[title](), problem)
-            library: dict[int, Any] = {}
+            library = {}
             for drafts, mass in zip(
                 coupling.drafts, np.asarray(coupling.joint.todense()), strict=True
             ):
@@ -233,7 +229,7 @@ return Object.fromEntries(otm.VERIFIERS.filter((name) => otm.supports(name, law,
 
 
 @pytest.mark.parametrize("law", ["i.i.d.", "without replacement"])
-def test_what_it_draws_step_by_step_has_the_law_that_it_shows(page: Any, law: str) -> None:
+def test_what_it_draws_step_by_step_has_the_law_that_it_shows(page, law):
     """By a fixed seed; Hoeffding's bound at 1e-9 on either side, over 12 frequencies."""
     q = [0.05, 0.35, 0.2, 0.4]
     near = math.sqrt(math.log(24 / 1e-9) / (2 * TRIES))
@@ -244,11 +240,11 @@ def test_what_it_draws_step_by_step_has_the_law_that_it_shows(page: Any, law: st
         assert found["words"] == pytest.approx(q, abs=near), title
 
 
-def shown(page: Any, name: str) -> str:
+def shown(page, name):
     return str(page.execute_script(f"return document.getElementById({name!r}).textContent"))
 
 
-def test_everything_is_reached_by_keys(page: Any) -> None:
+def test_everything_is_reached_by_keys(page):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
@@ -278,7 +274,7 @@ def test_everything_is_reached_by_keys(page: Any) -> None:
     assert shown(page, "heat-value") == "1.05"
 
 
-def test_a_bar_follows_the_pointer_and_the_address_keeps_the_setting(page: Any) -> None:
+def test_a_bar_follows_the_pointer_and_the_address_keeps_the_setting(page):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By
 
@@ -309,7 +305,7 @@ for (let step = 0; step <= 205; step += 1) {
 """
 
 
-def test_a_long_drag_writes_the_address_once(page: Any) -> None:
+def test_a_long_drag_writes_the_address_once(page):
     """Chromium stops a page after 200 writes in ten seconds, and the link is then a stale one."""
     page.execute_script(DRAGGED)
     until(page, "return new URLSearchParams(location.hash.slice(1)).get('t') === '1.8'", 5.0)
@@ -362,7 +358,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
+def test_it_fits_and_needs_no_colours(page, size):
     """Parts are told apart by labels and hatches; nothing is cut off at any width, law, verifier or
     number of words.
     """
@@ -383,7 +379,7 @@ def test_it_fits_and_needs_no_colours(page: Any, size: tuple[int, int]) -> None:
             assert not given or f"gap {given[1]} %" in found["meter"], chosen
 
 
-def test_it_is_one_file_that_asks_nobody(page: Any) -> None:
+def test_it_is_one_file_that_asks_nobody(page):
     check_alone(page, PAGE)
 
 
@@ -395,8 +391,8 @@ return [document.getElementById("headline").textContent, document.getElementById
 """  # noqa: E501
 
 
-def test_menus_keep_the_bars_and_say_what_they_change(page: Any) -> None:
-    def choose(*values: tuple[str, str]) -> list[str]:
+def test_menus_keep_the_bars_and_say_what_they_change(page):
+    def choose(*values):
         return list(page.execute_script(CHOSEN, values))
 
     first = choose(("preset", "a poor draft"), ("law", "i.i.d."), ("k", "3"), ("verifier", "K-SEQ"))
@@ -410,9 +406,9 @@ def test_menus_keep_the_bars_and_say_what_they_change(page: Any) -> None:
     assert choose(("verifier", "optimal"))[1] == ""
 
 
-def test_links_lead_somewhere(page: Any) -> None:
+def test_links_lead_somewhere(page):
     check_links(page, PAGE, "start/install.md", "index.md", "noise.html")
 
 
-def test_it_is_dark_where_the_system_is(page: Any) -> None:
+def test_it_is_dark_where_the_system_is(page):
     check_schemes(page)

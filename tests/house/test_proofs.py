@@ -1,11 +1,8 @@
 """The mechanised proof leaves nothing out, and is checked again where Rocq is installed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ OF_THE_REALS = {
 """What Rocq's real numbers rest on."""
 
 
-def test_every_statement_is_proved() -> None:
+def test_every_statement_is_proved():
     text = re.sub(r"\(\*.*?\*\)", "", PROOF.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert not re.search(r"\b(Admitted|admit|Axiom|Parameter|Hypothesis|Conjecture)\b", text)
     stated = re.findall(r"^(?:Lemma|Theorem) (\w+)", text, flags=re.MULTILINE)
@@ -30,7 +27,7 @@ def test_every_statement_is_proved() -> None:
 
 
 @pytest.mark.skipif(shutil.which("coqc") is None, reason="Rocq is not installed")
-def test_rocq_accepts_the_proof(tmp_path: Path) -> None:
+def test_rocq_accepts_the_proof(tmp_path):
     shutil.copy(PROOF, tmp_path)
     run = subprocess.run(
         ["coqc", PROOF.name], cwd=tmp_path, capture_output=True, text=True, check=True

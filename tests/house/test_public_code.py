@@ -2,8 +2,6 @@
 short, its revisions pinned.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
@@ -24,13 +22,13 @@ SHIMS = [Path(report.__file__).with_name(f"{name}.py") for name in ("subjects", 
 MOST_STATEMENTS = 10
 
 
-def test_page_shows_the_committed_results() -> None:
+def test_page_shows_the_committed_results():
     assert section(report.PAGE.read_text(encoding="utf-8"), "results") == report.table(
         report.read()
     ), "run python -m benchmarks.public_code --checkouts FOLDER, or report.write(report.read())"
 
 
-def test_results_are_of_the_pinned_revisions_and_of_every_subject() -> None:
+def test_results_are_of_the_pinned_revisions_and_of_every_subject():
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     from benchmarks.public_code.registry import PINS
@@ -50,14 +48,14 @@ def test_results_are_of_the_pinned_revisions_and_of_every_subject() -> None:
     assert commands(PINS).count("checkout") == len(PINS)
 
 
-def test_what_is_meant_lossless_and_is_not_is_described() -> None:
+def test_what_is_meant_lossless_and_is_not_is_described():
     text = report.PAGE.read_text(encoding="utf-8").split("<!-- results: end -->")[1]
     for row in report.read()["rows"]:
         if row["verdict"] != "lossless" or row["meant"] != "lossless":
             assert row["repository"] in text or row["subject"].split(",")[0] in text, row["subject"]
 
 
-def test_every_flag_is_said_to_be_what_its_audit_found() -> None:
+def test_every_flag_is_said_to_be_what_its_audit_found():
     """The page of engines' flags against the committed audits and the corpus of broken rules."""
     page = (ROOT / "docs" / "howto" / "flags.md").read_text(encoding="utf-8")
     found = re.findall(r"\| ([^|]+) \| (audit|corpus): ([^|]+) \|", page)
@@ -71,7 +69,7 @@ def test_every_flag_is_said_to_be_what_its_audit_found() -> None:
 
 
 @pytest.mark.parametrize("shims", SHIMS, ids=lambda path: path.stem)
-def test_shims_are_short(shims: Path) -> None:
+def test_shims_are_short(shims):
     """The statements that define and return the audited callable left out."""
     for function in ast.parse(shims.read_text(encoding="utf-8")).body:
         if isinstance(function, ast.FunctionDef) and any(
@@ -86,7 +84,7 @@ def test_shims_are_short(shims: Path) -> None:
             assert len(own) <= MOST_STATEMENTS, function.name
 
 
-def test_files_are_loaded_in_isolation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_loaded_in_isolation(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "helper.py").write_text("VALUE = 3\n", encoding="utf-8")
     lines = [
@@ -128,7 +126,7 @@ def verify(out, draft, target, token, coins, SIZE: tl.constexpr, BLOCK: tl.const
 
 
 @pytest.mark.parametrize("fault", ["", "q - p"])
-def test_a_kernel_in_triton_is_followed(fault: str, tmp_path: Path) -> None:
+def test_a_kernel_in_triton_is_followed(fault, tmp_path):
     """(1/2, 3/10, 1/5) against (1/5, 3/10, 1/2): all of the residual is token 2; drawn from q in
     its place, 3/10 of the drafts leave 1/5 and 3/10 of theirs elsewhere.
     """
@@ -138,13 +136,13 @@ def test_a_kernel_in_triton_is_followed(fault: str, tmp_path: Path) -> None:
     (tmp_path / "kernel.py").write_text(KERNEL.replace(fault, "q") if fault else KERNEL)
     kernel = load(tmp_path, "kernel.py", **GIVEN).verify
 
-    def verify(draft: object, target: object, drafts: object, rng: object) -> int:
+    def verify(draft, target, drafts, rng):
         out, coins = torch.zeros(1, dtype=torch.int64), torch.rand(2, dtype=torch.float64)
         p, q, x = (torch.from_numpy(np.asarray(one)) for one in (draft, target, drafts))
         kernel[(1,)](out, p, q, x, coins, SIZE=3, BLOCK=1024)
         return int(out)
 
-    def step(draft: ZerothOrder, target: ZerothOrder, rng: np.random.Generator) -> list[int]:
+    def step(draft, target, rng):
         p, q = draft.next([]), target.next([])
         return [verify(p, q, rng.choice(3, size=1, p=p), rng)]
 

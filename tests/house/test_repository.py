@@ -16,7 +16,6 @@ import pytest
 
 import otm
 from otm import sequence
-from otm.scheme import Scheme
 from tests.house.namespaces import NAMESPACES
 from tests.paths import ROOT, tracked
 
@@ -41,7 +40,7 @@ SLOW = ("scipy.stats", "scipy.optimize")
     ],
     ids=["neither torch nor applications", "nothing before it is asked", "only its room"],
 )
-def test_what_an_import_loads(code: str, printed: str) -> None:
+def test_what_an_import_loads(code, printed):
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, otm; {code}"],
         cwd=ROOT,
@@ -52,9 +51,9 @@ def test_what_an_import_loads(code: str, printed: str) -> None:
     assert done.stdout.strip() == printed
 
 
-def test_the_top_has_no_name_that_its_stub_does_not_list() -> None:
+def test_the_top_has_no_name_that_its_stub_does_not_list():
     with pytest.raises(AttributeError, match="no attribute 'Problme'"):
-        otm.Problme  # type: ignore[attr-defined]  # noqa: B018
+        otm.Problme  # noqa: B018
 
 
 REGISTRIES = [
@@ -67,9 +66,7 @@ REGISTRIES = [
 
 
 @pytest.mark.parametrize(("base", "registry", "namespace"), REGISTRIES)
-def test_every_scheme_is_registered_exported_named_documented_and_cited(
-    base: type[Scheme], registry: tuple[type[Scheme], ...], namespace: types.ModuleType
-) -> None:
+def test_every_scheme_is_registered_exported_named_documented_and_cited(base, registry, namespace):
     """Whoever reads the registry or the page of schemes finds every scheme that is ready for use,
     one object per file; the vertex decoders, which are parameters of one, are together.
     """
@@ -95,11 +92,11 @@ def test_every_scheme_is_registered_exported_named_documented_and_cited(
         assert ">>>" in (cls.__doc__ or ""), f"{cls.__name__} has no example"
 
 
-def _subclasses(cls: type) -> set[type]:
+def _subclasses(cls):
     return {cls}.union(*(_subclasses(sub) for sub in cls.__subclasses__()))
 
 
-def test_a_namespace_holds_what_it_names_and_hides_no_module() -> None:
+def test_a_namespace_holds_what_it_names_and_hides_no_module():
     """`import otm.x.y` and the attribute otm.x.y are one thing; every name of `__all__` exists."""
     for name in ("otm", *NAMESPACES):
         module = importlib.import_module(name)
@@ -114,13 +111,13 @@ def test_a_namespace_holds_what_it_names_and_hides_no_module() -> None:
                 assert getattr(module, found.name) is inner, f"{name}.{found.name} is shadowed"
 
 
-def test_one_name_means_one_thing() -> None:
+def test_one_name_means_one_thing():
     """A name that two namespaces export is one object.
 
     But for the verbs of `otm.partial`, which are those of `otm` on intervals, the audits that are
     called as their subject, and the pictures that are called as what they show.
     """
-    meant: dict[str, object] = {}
+    meant = {}
     twice = {
         exported
         for module in map(importlib.import_module, ("otm", *NAMESPACES))
@@ -132,7 +129,7 @@ def test_one_name_means_one_thing() -> None:
     assert twice == on_intervals | audited | drawn
 
 
-def _classes_of_the_library() -> list[type]:
+def _classes_of_the_library():
     modules = [
         importlib.import_module(found.name) for found in pkgutil.walk_packages(otm.__path__, "otm.")
     ]
@@ -144,7 +141,7 @@ def _classes_of_the_library() -> list[type]:
     ]
 
 
-def test_classes_are_abstract_or_final() -> None:
+def test_classes_are_abstract_or_final():
     """No public method is implemented twice along one line of inheritance; abstract ones are
     implemented once.
     """
@@ -168,13 +165,13 @@ def test_classes_are_abstract_or_final() -> None:
 METHODS = types.FunctionType | property | classmethod | staticmethod | functools.cached_property
 
 
-def test_no_attribute_is_felt_for() -> None:
+def test_no_attribute_is_felt_for():
     """Capabilities are declared by types and registries, not discovered by `hasattr`."""
     for path in sorted((ROOT / "otm").rglob("*.py")):
         assert "hasattr(" not in path.read_text(encoding="utf-8"), path.relative_to(ROOT)
 
 
-def test_tests_mirror_the_tree() -> None:
+def test_tests_mirror_the_tree():
     """A module's tests are found by its name (`_x`, `__main__` without the underscores); what
     crosses modules stands apart.
     """
@@ -217,7 +214,7 @@ READ = {
 """Suffixes of what is text."""
 
 
-def test_repository_stands_alone() -> None:
+def test_repository_stands_alone():
     """No machine paths and no references to what is outside the repository."""
     banned = r"/work/|\.\./shared|/root/|files\.pythonhosted|\bissue #?\d|localhost:\d"
     excused = {"held_out.txt", "LICENSE", Path(__file__).name}
@@ -227,11 +224,11 @@ def test_repository_stands_alone() -> None:
             assert found is None, f"{path.relative_to(ROOT)}: {found.group(0)!r}"
 
 
-def test_repository_is_small() -> None:
+def test_repository_is_small():
     assert sum(path.stat().st_size for path in tracked()) < 40e6
 
 
-def test_documents_link_to_files_that_exist() -> None:
+def test_documents_link_to_files_that_exist():
     for document in (p for p in tracked() if p.suffix == ".md"):
         text = document.read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
@@ -240,7 +237,7 @@ def test_documents_link_to_files_that_exist() -> None:
             )
 
 
-def test_what_a_person_must_decide_is_listed_in_one_place() -> None:
+def test_what_a_person_must_decide_is_listed_in_one_place():
     listed = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for path in tracked():
         name = path.relative_to(ROOT).as_posix()
@@ -250,11 +247,11 @@ def test_what_a_person_must_decide_is_listed_in_one_place() -> None:
 
 
 @pytest.mark.parametrize("script", [".ci/run", ".ci/wheel"])
-def test_scripts_of_the_pipeline_can_be_read(script: str) -> None:
+def test_scripts_of_the_pipeline_can_be_read(script):
     subprocess.run(["bash", "-n", script], cwd=ROOT, check=True)
 
 
-def test_every_direct_dependency_is_pinned() -> None:
+def test_every_direct_dependency_is_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     groups = [
         project["project"]["dependencies"],
@@ -270,7 +267,7 @@ def test_every_direct_dependency_is_pinned() -> None:
     assert wanted <= pinned, f"not pinned: {sorted(wanted - pinned)}"
 
 
-def test_benchmark_results_name_their_machine() -> None:
+def test_benchmark_results_name_their_machine():
     for path in (ROOT / "benchmarks" / "results").glob("*.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
         assert record["machine"]["processor"]

@@ -8,10 +8,6 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +26,7 @@ pytest.importorskip("matplotlib")
 
 
 @pytest.fixture(autouse=True)
-def _without_windows() -> Iterator[None]:
+def _without_windows():
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 
@@ -39,7 +35,7 @@ def _without_windows() -> Iterator[None]:
         plt.close("all")
 
 
-def test_the_gallery_is_large_and_every_example_has_a_title() -> None:
+def test_the_gallery_is_large_and_every_example_has_a_title():
     assert len(EXAMPLES) >= 14
     for path in EXAMPLES:
         title, line, *_ = (
@@ -50,26 +46,26 @@ def test_the_gallery_is_large_and_every_example_has_a_title() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_run(path: Path) -> None:
+def test_examples_run(path):
     """Without pictures being written; their numbers are those of other tests."""
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), {"__name__": "example"})
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebooks_run_and_keep_no_outputs(path: Path) -> None:
-    names: dict[str, Any] = {}
+def test_notebooks_run_and_keep_no_outputs(path):
+    names = {}
     for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
             assert not cell["outputs"]
             exec(compile("".join(cell["source"]), path.name, "exec"), names)
 
 
-def test_there_is_a_notebook_for_every_door() -> None:
+def test_there_is_a_notebook_for_every_door():
     pages = {path.stem for path in (DOCS / "start").glob("*.md")}
     assert [path.stem for path in NOTEBOOKS] == sorted(pages - {"install", "faq"})
 
 
-def _pages() -> set[str]:
+def _pages():
     listed = {
         path for path in tracked() if DOCS in path.parents and path.suffix in (".md", ".ipynb")
     }
@@ -81,7 +77,7 @@ def _pages() -> set[str]:
     }
 
 
-def _in_toctrees(page: str) -> set[str]:
+def _in_toctrees(page):
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     folder = page.rpartition("/")[0]
     entries = [
@@ -94,19 +90,19 @@ def _in_toctrees(page: str) -> set[str]:
     }
 
 
-def test_every_page_is_reached_from_the_first() -> None:
+def test_every_page_is_reached_from_the_first():
     reached = {"index"} | _in_toctrees("index") | _in_toctrees("notebooks/index")
     assert reached - _pages() == {"gallery/index", "api/index"}  # written by the build
     assert _pages() <= reached
 
 
 @pytest.fixture
-def extension(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def extension(monkeypatch):
     """Import a module of the site's own extensions by name."""
     pytest.importorskip("sphinx")
     monkeypatch.syspath_prepend(str(DOCS / "_extensions"))
 
-    def load(name: str) -> ModuleType:
+    def load(name):
         return importlib.import_module(name)
 
     yield load
@@ -114,7 +110,7 @@ def extension(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         sys.modules.pop(name, None)
 
 
-def test_the_table_of_verifiers_is_whole(extension: Any) -> None:
+def test_the_table_of_verifiers_is_whole(extension):
     rows = extension("tables").verifier_rows()
     assert len(rows) == len(otm.verifiers.VERIFIERS)
     for name, laws, lossless, _, reference in rows:
@@ -122,7 +118,7 @@ def test_the_table_of_verifiers_is_whole(extension: Any) -> None:
         assert all((name, laws, reference)), name
 
 
-def test_pages_have_their_tables_and_the_map_as_text_too(extension: Any) -> None:
+def test_pages_have_their_tables_and_the_map_as_text_too(extension):
     """Where nobody builds the site, and as up to date as there."""
     plain = extension("plain")
     marked = [
@@ -141,7 +137,7 @@ def test_pages_have_their_tables_and_the_map_as_text_too(extension: Any) -> None
         )
 
 
-def test_the_map_names_what_exists_and_every_lossless_family(extension: Any) -> None:
+def test_the_map_names_what_exists_and_every_lossless_family(extension):
     which = extension("which")
     names = {
         name
@@ -160,7 +156,7 @@ def test_the_map_names_what_exists_and_every_lossless_family(extension: Any) -> 
     assert not any(known[name].lossless for name in lossy)
 
 
-def test_docstrings_become_text_without_loose_marks(extension: Any) -> None:
+def test_docstrings_become_text_without_loose_marks(extension):
     convert = extension("docstrings").convert
     lines = [
         "Return α* of `otm.IID`, |S| ≤ k.",
@@ -186,7 +182,7 @@ def test_docstrings_become_text_without_loose_marks(extension: Any) -> None:
     ]
 
 
-def test_one_version_everywhere() -> None:
+def test_one_version_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     cited = re.search(
         r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE
@@ -196,7 +192,7 @@ def test_one_version_everywhere() -> None:
     assert f"## {otm.__version__} " in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-def test_the_oldest_versions_are_those_that_are_promised() -> None:
+def test_the_oldest_versions_are_those_that_are_promised():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     promised = {
         line.replace(">=", "==")
@@ -206,7 +202,7 @@ def test_the_oldest_versions_are_those_that_are_promised() -> None:
     assert {line for line in lines if not line.startswith("#")} == promised
 
 
-def _front() -> tuple[float, float, float]:
+def _front():
     record = json.loads((ROOT / "figures" / "data" / "figure5.json").read_text(encoding="utf-8"))
     draft, target = (otm.normalise(np.array(record[side])) for side in ("draft", "target"))
     problem = otm.Problem(draft=draft, target=target, law=otm.IID(2))
@@ -216,13 +212,13 @@ def _front() -> tuple[float, float, float]:
     return float(otm.optimal_acceptance(problem)), kseq, recursive
 
 
-def test_the_first_picture_s_gain_is_true() -> None:
+def test_the_first_picture_s_gain_is_true():
     best, kseq, _ = _front()
     for page in ("README.md", "docs/index.md"):
         says(page, f"up to {100 * (best - kseq):.1f} points above K-SEQ")
 
 
-def _milliseconds(results: str, task: str, alternative: str) -> tuple[float, float]:
+def _milliseconds(results, task, alternative):
     text = (ROOT / "benchmarks" / "results" / f"{results}.md").read_text(encoding="utf-8")
     (row,) = [
         [cell.strip() for cell in line.split("|")[1:-1]]
@@ -233,7 +229,7 @@ def _milliseconds(results: str, task: str, alternative: str) -> tuple[float, flo
     return numbers[0], numbers[1]
 
 
-def test_the_paper_says_what_is_measured() -> None:
+def test_the_paper_says_what_is_measured():
     text, references = (
         (DOCS / "paper" / name).read_text(encoding="utf-8") for name in ("paper.md", "paper.bib")
     )

@@ -1,7 +1,5 @@
 """What tokens add up to, against all texts in exact fractions, binomials, and another library."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction
@@ -23,7 +21,7 @@ PAIRS = {
 }
 
 
-def texts(target: Masses, output: Masses, tokens: int) -> list[tuple[Fraction, Fraction]]:
+def texts(target, output, tokens):
     """Both masses of every class of texts with the same counts, the output's first."""
     found = []
     for counts in itertools.product(range(tokens + 1), repeat=len(target) - 1):
@@ -39,7 +37,7 @@ def texts(target: Masses, output: Masses, tokens: int) -> list[tuple[Fraction, F
     return found
 
 
-def best_power(classes: list[tuple[Fraction, Fraction]], level: Fraction) -> Fraction:
+def best_power(classes, level):
     """Neyman and Pearson's test: the largest ratios first, the last class in part."""
     ordered = sorted(classes, key=lambda both: -both[0] / both[1] if both[1] else -(10**99))
     power = Fraction(0)
@@ -52,7 +50,7 @@ def best_power(classes: list[tuple[Fraction, Fraction]], level: Fraction) -> Fra
 @pytest.mark.parametrize(
     ("name", "tokens"), [*itertools.product(PAIRS, (1, 2, 7)), ("overlapping", 60)]
 )
-def test_contains_the_truth_of_all_texts(name: str, tokens: int) -> None:
+def test_contains_the_truth_of_all_texts(name, tokens):
     target, output = ([Fraction(w, sum(ws)) for w in ws] for ws in PAIRS[name])
     classes = texts(target, output, tokens)
     found = composed(
@@ -65,7 +63,7 @@ def test_contains_the_truth_of_all_texts(name: str, tokens: int) -> None:
         assert least <= best_power(classes, level) <= most <= least + 0.03
 
 
-def test_a_hundred_thousand_tokens_against_the_binomial() -> None:
+def test_a_hundred_thousand_tokens_against_the_binomial():
     """Of two tokens the number of the first tells all."""
     tokens = 100_000
     ones = np.arange(tokens + 1)
@@ -74,7 +72,7 @@ def test_a_hundred_thousand_tokens_against_the_binomial() -> None:
     assert found.lower <= gain[gain > 0].sum() <= found.upper <= found.lower + 0.02
 
 
-def test_against_another_accountant() -> None:
+def test_against_another_accountant():
     """dp_accounting 0.6.0, `from_two_probability_mass_functions` at an interval of 1e-5, composed:
     its optimistic and pessimistic δ at ε = 0.
     """
@@ -88,7 +86,7 @@ def test_against_another_accountant() -> None:
         assert found.gap < 0.02
 
 
-def test_contexts_are_drawn_and_known() -> None:
+def test_contexts_are_drawn_and_known():
     """A context of two tells nothing: proof comes with half of a half, each time."""
     target, output = [[1.0, 0.0], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]]
     found = composed(target=target, output=output, tokens=10)
@@ -97,8 +95,8 @@ def test_contexts_are_drawn_and_known() -> None:
     assert (joint.lower, joint.upper) == (found.lower, found.upper)
 
 
-def test_the_tokens_that_a_detector_needs() -> None:
-    def power(tokens: int) -> float:
+def test_the_tokens_that_a_detector_needs():
+    def power(tokens):
         ones = np.arange(tokens, -1, -1)
         alarms = np.cumsum(binom.pmf(ones, tokens, 0.5))
         found = np.cumsum(binom.pmf(ones, tokens, 0.75))
@@ -109,7 +107,7 @@ def test_the_tokens_that_a_detector_needs() -> None:
     assert least <= needed <= most <= least + 1
 
 
-def test_what_the_target_hardly_ever_writes_costs_it_a_level() -> None:
+def test_what_the_target_hardly_ever_writes_costs_it_a_level():
     """Masses of 1e-20 are no zeros: at level 0 nothing accuses by them, at 1e-21 a tenth does."""
     found = otm.lossy.composed(target=[1.0, 1e-20], output=[0.9, 0.1], tokens=1)
     for level, exact in ((0.0, 0.0), (1e-21, 0.01), (1e-20, 0.1), (0.5, 0.55)):

@@ -1,7 +1,5 @@
 """Both frontiers against programs without structure, certificates, and the shape of the curves."""
 
-from __future__ import annotations
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ CLOSED = 1e-11
 
 
 class TestKullbackLeibler:
-    def test_against_the_program_over_couplings(self) -> None:
+    def test_against_the_program_over_couplings(self):
         rng = np.random.default_rng(3)
         for problem in random_problems(4, 12, max_tokens=4):
             budget = float(rng.choice([0.01, 0.1, 0.4]) * (0.5 + rng.random()))
@@ -36,9 +34,7 @@ class TestKullbackLeibler:
             st.just(0.0), st.floats(1e-9, 4.0), st.sampled_from([1e-15, 1e-12, 0.01, 0.3, 1.0])
         ),
     )
-    def test_the_certificates_meet_for_iid_drafts(
-        self, pair: tuple[np.ndarray, np.ndarray], k: int, budget: float
-    ) -> None:
+    def test_the_certificates_meet_for_iid_drafts(self, pair, k, budget):
         problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
         found = otm.lossy.kl_frontier(problem, kl=budget)
         assert -CLOSED <= found.upper - found.lower <= CLOSED
@@ -51,7 +47,7 @@ class TestKullbackLeibler:
             value = otm.acceptance(otm.Mentored(budget), problem)
             assert found.value == pytest.approx(value, abs=1e-12)
 
-    def test_target_mass_that_is_never_drafted_and_tiny_is_kept(self) -> None:
+    def test_target_mass_that_is_never_drafted_and_tiny_is_kept(self):
         draft, target = np.array([0, 1, 1, 4]) / 6, np.array([2e-16 * 6, 1, 1, 4]) / 6
         found = otm.lossy.kl_frontier(Problem(draft=draft, target=target, law=IID(3)), kl=0.0)
         assert found.kl <= 1e-15
@@ -59,16 +55,14 @@ class TestKullbackLeibler:
 
     @settings(max_examples=60)
     @given(pair=strategies.pairs(max_tokens=6), data=st.data(), budget=st.floats(0, 2))
-    def test_the_certificates_meet_without_replacement_too(
-        self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject, budget: float
-    ) -> None:
+    def test_the_certificates_meet_without_replacement_too(self, pair, data, budget):
         k = data.draw(st.integers(1, len(pair[0])))
         found = otm.lossy.kl_frontier(
             Problem(draft=pair[0], target=pair[1], law=WithoutReplacement(k)), kl=budget
         )
         assert -CLOSED <= found.upper - found.lower <= 1e-10
 
-    def test_three_hundred_tokens_against_the_cone_program(self) -> None:
+    def test_three_hundred_tokens_against_the_cone_program(self):
         rng = np.random.default_rng(8)
         p = otm.from_logits(2 * rng.normal(size=300))
         q = otm.from_logits(np.log(p) + rng.normal(size=300), top_k=200)
@@ -78,14 +72,14 @@ class TestKullbackLeibler:
         # tens.
         assert otm.lossy.kl_frontier(problem, kl=0.05).value == pytest.approx(solved, abs=1e-6)
 
-    def test_the_program_takes_further_constraints(self) -> None:
+    def test_the_program_takes_further_constraints(self):
         problem = Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=IID(2))
         stated = otm.lossy.kl_frontier_program(problem, kl=0.2)
         free = otm.lossy.kl_frontier(problem, kl=0.2).value
         kept = stated.problem(stated.law[2] >= 0.55).solve(solver="CLARABEL")
         assert otm.optimal_acceptance(problem) - 1e-7 <= kept < free - 1e-3
 
-    def test_full_vocabulary(self) -> None:
+    def test_full_vocabulary(self):
         rng = np.random.default_rng(9)
         p = otm.from_logits(3 * rng.normal(size=128_256))
         q = otm.from_logits(np.log(p) + rng.normal(size=128_256))
@@ -94,7 +88,7 @@ class TestKullbackLeibler:
             assert abs(found.upper - found.lower) <= 1e-10  # running sums over 128,256 tokens
             assert found.kl == pytest.approx(0.05, rel=1e-9)
 
-    def test_refusals(self) -> None:
+    def test_refusals(self):
         with pytest.raises(otm.errors.Unsupported, match=r"Greedy\(k=2\).*tv_frontier"):
             otm.lossy.kl_frontier(
                 Problem(draft=[0.5, 0.5], target=[0.4, 0.6], law=otm.Greedy(2)), kl=0.1
@@ -124,9 +118,7 @@ class TestKullbackLeibler:
     ],
     ids=["not drafted", "no budget", "hull"],
 )
-def test_the_smallest_masses_of_the_target_keep_a_share(
-    draft: list[float], target: list[float], budget: float
-) -> None:
+def test_the_smallest_masses_of_the_target_keep_a_share(draft, target, budget):
     """A share that underflowed to 0 made the divergence infinite; products of such masses pooled
     steps that belong apart.
     """
@@ -140,7 +132,7 @@ def test_the_smallest_masses_of_the_target_keep_a_share(
 
 
 class TestTotalVariation:
-    def test_against_the_program(self) -> None:
+    def test_against_the_program(self):
         rng = np.random.default_rng(0)
         for number, problem in enumerate(random_problems(1, 12, max_tokens=4)):
             if number % 5 == 0:
@@ -151,7 +143,7 @@ class TestTotalVariation:
             found = otm.lossy.tv_frontier(problem, tv=distance)
             assert found == pytest.approx(best, abs=1e-7)
 
-    def test_ends_batches_and_parameters(self) -> None:
+    def test_ends_batches_and_parameters(self):
         rng = np.random.default_rng(2)
         p, q = (otm.examples.dirichlet(6, rng=rng, rows=3) for _ in range(2))
         problem = Problem(draft=p, target=q, law=IID(2))

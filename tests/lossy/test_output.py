@@ -1,7 +1,5 @@
 """Distances of induced laws from the target: computed, not believed."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np
@@ -14,7 +12,7 @@ from tests.verifiers.lossy_instances import one_draft
 
 
 class TestDistances:
-    def test_it_is_computed_not_believed(self) -> None:
+    def test_it_is_computed_not_believed(self):
         # Enumeration beyond its limit is refused even for a verifier that calls itself lossless.
         problem = Problem(
             draft=otm.examples.zipf(3000), target=otm.examples.uniform(3000), law=IID(3)
@@ -22,7 +20,7 @@ class TestDistances:
         with pytest.raises(otm.errors.TooLarge):
             otm.lossy.output_law(otm.KSeq(), problem)
 
-    def test_no_table_of_all_sequences_is_held(self) -> None:
+    def test_no_table_of_all_sequences_is_held(self):
         problem = Problem(
             draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=IID(1)
         )
@@ -37,6 +35,6 @@ class TestDistances:
         # a block of the rule's two parts and their sum; the table would be six of them
         assert most < 4 * 8 * 2**22
 
-    def test_kl_is_infinite_where_a_token_of_the_target_never_comes_out(self) -> None:
+    def test_kl_is_infinite_where_a_token_of_the_target_never_comes_out(self):
         problem = one_draft((np.array([0.9, 0.1, 0.0]), np.array([0.5, 0.25, 0.25])))
         assert otm.lossy.distortion(Fuzzy(1.0), problem).kl == np.inf

@@ -2,8 +2,6 @@
 row's width of room is good for.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -16,7 +14,7 @@ from otm.overlap.curve import NUM_BINS
 from tests.overlap.instances import SIZES, problems, slack
 
 
-def test_tensors_have_the_values_of_numpy() -> None:
+def test_tensors_have_the_values_of_numpy():
     width = 3001
     names, drafts, targets = zip(*problems(width, width), strict=True)
     p, q = np.stack(drafts), np.stack(targets)
@@ -29,7 +27,7 @@ def test_tensors_have_the_values_of_numpy() -> None:
         assert abs(found.numpy()[i] - wanted[i])[~left].max() <= slack(width, size.k)
 
 
-def test_bins_are_those_of_the_compiled_form() -> None:
+def test_bins_are_those_of_the_compiled_form():
     """Edges are where the leading bits change; what lies beyond 2^±64 joins the end bins."""
     from otm.overlap import compiled
 
@@ -47,7 +45,7 @@ def test_bins_are_those_of_the_compiled_form() -> None:
     assert (highest[0], lowest[1]) == (np.inf, 0.0)
 
 
-def test_strands_keep_sums_of_like_masses_accurate() -> None:
+def test_strands_keep_sums_of_like_masses_accurate():
     """Masses from {1, 2, 3} round in one direction for long stretches: in one sum of V terms the
     error would be some 1e-12.
     """
@@ -62,7 +60,7 @@ def test_strands_keep_sums_of_like_masses_accurate() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.asarray])
-def test_true_places(kind: object) -> None:
+def test_true_places(kind):
     flags = np.asarray([[0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=bool)
-    places, more = true_places(kind(flags), 2)  # type: ignore[operator]
+    places, more = true_places(kind(flags), 2)
     assert (places.tolist(), more.tolist()) == ([[1, 2], [4, 4], [0, 1]], [False, False, True])

@@ -2,8 +2,6 @@
 of many tokens lose nothing.
 """
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 
@@ -18,7 +16,7 @@ UNIT = 2.0**-53
 LARGEST = np.finfo(float).max
 
 
-def ending(lowest: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def ending(lowest, rng):
     """60 tokens, of which 14 share a bin of the ratios from `lowest` on and hold most mass."""
     p = np.where(np.arange(60) < 14, 4.0, 0.1) * rng.uniform(0.5, 1.0, 60)
     ratio = lowest * (1 + rng.uniform(0.001, 0.015, 60))
@@ -31,7 +29,7 @@ def ending(lowest: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndar
     return p[shuffled] / p.sum(), q[shuffled] / p.sum()
 
 
-def small_beside_large(root: float) -> tuple[np.ndarray, np.ndarray]:
+def small_beside_large(root):
     """Masses that vanish one by one beside a larger one of their bin, or of the bins before; K-SEQ
     of two drafts has γ* = `root`, and the optimum ends in the same bin.
     """
@@ -42,7 +40,7 @@ def small_beside_large(root: float) -> tuple[np.ndarray, np.ndarray]:
     return np.append(p, np.full(12, 0.7 / 12)), np.append(q, np.full(12, rest / 12))
 
 
-def two_sizes_in_a_bin() -> tuple[np.ndarray, np.ndarray]:
+def two_sizes_in_a_bin():
     """Two and three drafts both have their optimum between the first and the last of 12 tokens of
     one bin, where 2 (1 − C) = 3 (1 − C)² = 4/3.
     """
@@ -53,7 +51,7 @@ def two_sizes_in_a_bin() -> tuple[np.ndarray, np.ndarray]:
     return p, q
 
 
-def bins_that_vanish(mass: float) -> tuple[np.ndarray, np.ndarray]:
+def bins_that_vanish(mass):
     """30 bins of one token each, none of which alone changes the sums of those before it, and of
     which one draft's optimum takes all.
     """
@@ -63,7 +61,7 @@ def bins_that_vanish(mass: float) -> tuple[np.ndarray, np.ndarray]:
     return p, q
 
 
-def small_rows() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def small_rows():
     """Rows whose questions end in bins of one token and of several, at the ends of the order, on
     ties and on no token at all.
     """
@@ -97,12 +95,12 @@ ROWS = small_rows()
 
 
 @pytest.fixture(autouse=True)
-def memory_that_held_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def memory_that_held_something(monkeypatch):
     empty = np.empty
     monkeypatch.setattr(np, "empty", lambda *shape, **of: np.full_like(empty(*shape, **of), 7))
 
 
-def in_order(p: np.ndarray, q: np.ndarray) -> list[tuple[Decimal, Decimal]]:
+def in_order(p, q):
     """(p, q) of the tokens with mass in descending order of q/p; sums and quotients of these have
     28 digits.
     """
@@ -114,7 +112,7 @@ def in_order(p: np.ndarray, q: np.ndarray) -> list[tuple[Decimal, Decimal]]:
     )
 
 
-def test_optima_of_small_rows_are_those_of_all_prefixes() -> None:
+def test_optima_of_small_rows_are_those_of_all_prefixes():
     """The value, and a set that has it."""
     sizes = [*SIZES[::-1], Containment(c=1.5)]
     for name, (p, q) in ROWS.items():
@@ -139,7 +137,7 @@ def test_optima_of_small_rows_are_those_of_all_prefixes() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 8, 60, 1000])
-def test_roots_of_small_rows_are_those_of_the_curve(k: int) -> None:
+def test_roots_of_small_rows_are_those_of_the_curve(k):
     """γ*, and slope and offset of the piece of the curve that it lies on."""
     for name, (p, q) in ROWS.items():
         found, left = compiled.kseq_roots(p[None], q[None], [k])
@@ -161,7 +159,7 @@ def test_roots_of_small_rows_are_those_of_the_curve(k: int) -> None:
             assert abs(offset - below) <= UNIT, (name, k)
 
 
-def test_matches_of_small_rows_are_those_of_all_pairs() -> None:
+def test_matches_of_small_rows_are_those_of_all_pairs():
     """Σ q (1 − (1 − h)^k), 1/h = Σ_j max(t p_j, q_j) at t = q/(c p), token by token."""
     sizes = [Containment(k=3), *(Containment(c=c) for c in (1.0, 1.5, 40.0, 1e6))]
     for name, (p, q) in ROWS.items():
@@ -176,7 +174,7 @@ def test_matches_of_small_rows_are_those_of_all_pairs() -> None:
             assert abs(value - float(wanted)) <= 4 * UNIT, (name, c, k)
 
 
-def test_lumps_are_the_tokens_between_their_ratios() -> None:
+def test_lumps_are_the_tokens_between_their_ratios():
     """Their masses, to the last bit but one, and their tokens in order."""
     for name, (p, q) in ROWS.items():
         lumps, live = compiled.Lumps(p, q), (p > 0) | (q > 0)
@@ -200,7 +198,7 @@ def test_lumps_are_the_tokens_between_their_ratios() -> None:
         assert seen == live.sum(), name
 
 
-def test_some_rows_are_left_to_the_sort_and_most_are_not() -> None:
+def test_some_rows_are_left_to_the_sort_and_most_are_not():
     left = {}
     for name, p, q in problems(3000, 5):
         left[name] = (
@@ -215,7 +213,7 @@ def test_some_rows_are_left_to_the_sort_and_most_are_not() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 1000])
-def test_many_tokens_of_one_ratio_lose_nothing_to_their_sum(k: int) -> None:
+def test_many_tokens_of_one_ratio_lose_nothing_to_their_sum(k):
     """All are in one bin, and added up one by one they were off by a hundredth of V u."""
     p = np.full((1, 128_256), 1.0 / 128_256)
     values, left = compiled.optimum(p, p.copy(), [Containment(k=k)])

@@ -2,8 +2,6 @@
 or a level of it.
 """
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 
@@ -14,12 +12,11 @@ from hypothesis import given, strategies as st
 import otm
 from otm.overlap.curve import OverlapCurve, ascending, descending, overlap_at, ratios
 from tests import strategies
-from tests.conftest import Backend
 
 LEVELS = [0.0, 1e-300, 0.1, 0.5, 1.0, 1.5, 2.0, 7.0, 1e9]
 
 
-def exactly(p: np.ndarray, q: np.ndarray, level: float) -> float:
+def exactly(p, q, level):
     return float(
         sum(
             min(Fraction(b), Fraction(level) * Fraction(a))
@@ -29,9 +26,7 @@ def exactly(p: np.ndarray, q: np.ndarray, level: float) -> float:
 
 
 @given(strategies.pairs(max_tokens=7), st.lists(st.floats(0, 20), max_size=5))
-def test_both_ways_to_a_value_are_the_sum(
-    pair: tuple[np.ndarray, np.ndarray], levels: list[float]
-) -> None:
+def test_both_ways_to_a_value_are_the_sum(pair, levels):
     p, q = pair
     curve = OverlapCurve.of(p, q)
     for level in [*LEVELS, *levels, *ratios(p, q)[np.isfinite(ratios(p, q))].tolist()]:
@@ -42,7 +37,7 @@ def test_both_ways_to_a_value_are_the_sum(
 
 
 @given(strategies.pairs(max_tokens=9))
-def test_the_order_keeps_its_convention(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_the_order_keeps_its_convention(pair):
     """Descending ratios; ∞ first, tokens without mass at ratio 0, ties in the order of tokens;
     `ascending` is the other end.
     """
@@ -61,7 +56,7 @@ def test_the_order_keeps_its_convention(pair: tuple[np.ndarray, np.ndarray]) -> 
     assert ascending(p, q).tolist() == tokens[::-1].tolist()
 
 
-def test_long_rows_with_ratios_that_differ_in_their_last_bits_are_in_order() -> None:
+def test_long_rows_with_ratios_that_differ_in_their_last_bits_are_in_order():
     rng = np.random.default_rng(0)
     p = np.full((3, 5000), 1 / 5000)
     q = p * (1 + 2.0**-52 * rng.permuted(np.tile(np.arange(5000), (3, 1)), axis=-1))
@@ -73,7 +68,7 @@ def test_long_rows_with_ratios_that_differ_in_their_last_bits_are_in_order() -> 
     assert (curve.tokens[1] == np.arange(5000)).all()
 
 
-def test_every_array_kind_gives_the_same_curve(backend: Backend) -> None:
+def test_every_array_kind_gives_the_same_curve(backend):
     rng = np.random.default_rng(1)
     p, q = (
         otm.examples.dirichlet(40, rng=rng, rows=6, concentration=0.3).reshape(2, 3, 40)
@@ -102,9 +97,7 @@ def test_every_array_kind_gives_the_same_curve(backend: Backend) -> None:
 
 
 @given(strategies.pairs(max_tokens=7), st.lists(st.floats(0, 5), min_size=1, max_size=4))
-def test_a_piece_is_the_curve_where_a_condition_ends(
-    pair: tuple[np.ndarray, np.ndarray], places: list[float]
-) -> None:
+def test_a_piece_is_the_curve_where_a_condition_ends(pair, places):
     p, q = pair
     curve, wanted = OverlapCurve.of(p, q), np.asarray(places)
     piece = curve.piece(lambda level, _slope, _offset: level > wanted, like=wanted)

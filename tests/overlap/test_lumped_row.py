@@ -2,8 +2,6 @@
 verifier from them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,18 +16,18 @@ from tests.tolerance import rounding
 LAWS = [otm.IID(2), otm.IID(8), otm.IID(65), otm.IID(1000), otm.ThresholdRace(3.5)]
 
 
-def few_bins(width: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def few_bins(width, rng):
     """A few ratios, each spread over one bin: the best cut lies inside a bin of large mass."""
     p = rng.exponential(size=width)
     return p, p * 2.0 ** rng.integers(-2, 3, width) * (1 + 0.03 * rng.random(width))
 
 
-def rows(width: int, seed: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
+def rows(width, seed):
     p, q = few_bins(width, np.random.default_rng(seed))
     return [*problems(width, seed), ("few bins", otm.normalise(p), otm.normalise(q))]
 
 
-def test_a_resolved_step_is_its_tokens_in_order() -> None:
+def test_a_resolved_step_is_its_tokens_in_order():
     for name, p, q in rows(3000, 2):
         steps = RowSteps.of(p[p > 0], q[p > 0])
         if name == "one token" or not steps.lumped.any():
@@ -51,9 +49,7 @@ def test_a_resolved_step_is_its_tokens_in_order() -> None:
 
 
 @pytest.mark.parametrize(("width", "seed"), [(1100, 0), (3000, 2)])
-def test_the_optimal_law_from_bins_is_that_of_the_sort(
-    width: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_optimal_law_from_bins_is_that_of_the_sort(width, seed, monkeypatch):
     for name, p, q in rows(width, seed):
         for law in LAWS:
             size = law.contained
@@ -72,7 +68,7 @@ def test_the_optimal_law_from_bins_is_that_of_the_sort(
             ), (name, law)
 
 
-def plateau(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def plateau(rng):
     """For two drafts (1 − C)² + D is nearly the same all along C from .1 to .6, but for noise, and
     less elsewhere.
     """
@@ -86,7 +82,7 @@ def plateau(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 @needs("numba")
-def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch):
     """The mutant that looks at ends of bins, and next to the best of them, misses the optimum.
 
     What the bound leaves out stays two steps: the tokens on either side of the plateau.
@@ -108,7 +104,7 @@ def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch: pytest.MonkeyPatc
     assert missed
 
 
-def test_short_rows_and_hosts_without_numba_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_rows_and_hosts_without_numba_are_sorted(monkeypatch):
     p, q = (otm.normalise(a) for a in few_bins(3000, np.random.default_rng(0)))
     assert not RowSteps.of(p[:1000], q[:1000]).lumped.any()
     monkeypatch.setattr("otm.overlap.lumped_row.compiled", lambda _: None)

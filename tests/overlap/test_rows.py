@@ -2,10 +2,7 @@
 against the sorted curve and exact fractions, on rows that are hard for bins.
 """
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -24,7 +21,7 @@ NEARLY_EQUAL = ("equal", "one ulp apart")
 
 
 @contextlib.contextmanager
-def by(way: str) -> Iterator[None]:
+def by(way):
     with pytest.MonkeyPatch.context() as patch:
         if way != "compiled":
             patch.setattr(rows, "compiled", lambda _: None)
@@ -33,14 +30,14 @@ def by(way: str) -> Iterator[None]:
         yield
 
 
-def batch(width: int) -> tuple[np.ndarray, np.ndarray]:
+def batch(width):
     _, drafts, targets = zip(*problems(width, 13), strict=True)
     return np.stack(drafts), np.stack(targets)
 
 
 @pytest.mark.parametrize("way", ["compiled", "arrays", "sort"])
 @pytest.mark.parametrize("width", [1025, 5000])
-def test_every_way_has_the_values_of_the_sorted_curve(way: str, width: int) -> None:
+def test_every_way_has_the_values_of_the_sorted_curve(way, width):
     """The optimum, K-SEQ and its γ*; T = {q < λ p} of the level has the optimum again."""
     for name, p, q in problems(width, width):
         for array in (p, q):
@@ -73,7 +70,7 @@ def test_every_way_has_the_values_of_the_sorted_curve(way: str, width: int) -> N
 
 
 @pytest.mark.parametrize("way", ["compiled", "arrays"])
-def test_rows_do_not_depend_on_their_neighbours_and_leading_axes_return(way: str) -> None:
+def test_rows_do_not_depend_on_their_neighbours_and_leading_axes_return(way):
     p, q = (side[:10].reshape(2, 5, -1) for side in batch(1500))
     with by(way):
         for function, size in ((curve_values, Containment(c=8.0)), (kseq.kseq_roots, 8)):
@@ -83,14 +80,14 @@ def test_rows_do_not_depend_on_their_neighbours_and_leading_axes_return(way: str
                 np.testing.assert_array_equal(together[..., i, j], alone, f"{i} {j}")
 
 
-def test_short_rows_are_sorted_and_of_long_ones_those_that_are_left_out() -> None:
-    asked: list[tuple[int, ...]] = []
+def test_short_rows_are_sorted_and_of_long_ones_those_that_are_left_out():
+    asked = []
 
-    def by_sort(curve: OverlapCurve) -> np.ndarray:
+    def by_sort(curve):
         asked.append(curve.ratio.shape)
         return np.full((1, *curve.ratio.shape[:-1]), 2.0)
 
-    def by_bins(way: object, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def by_bins(way, p, q):
         return np.ones((1, len(p))), np.arange(len(p)) % 3 == 1
 
     for width, shapes in ((1023, [(11, 1023)]), (1024, [(4, 1024)])):
@@ -103,8 +100,8 @@ def test_short_rows_are_sorted_and_of_long_ones_those_that_are_left_out() -> Non
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rows_of_torch_on_the_host_have_the_values_of_numpy_whatever_the_threads(
-    dtype: type,
-) -> None:
+    dtype,
+):
     """To the bit, and in the memory that the tensors lie in."""
     p, q = (x.astype(dtype).reshape(11, 1, -1) for x in batch(20_000))
     tensors = torch.from_numpy(p), torch.from_numpy(q)
@@ -120,7 +117,7 @@ def test_rows_of_torch_on_the_host_have_the_values_of_numpy_whatever_the_threads
         torch.set_num_threads(before)
 
 
-def test_views_of_the_host_are_no_copies() -> None:
+def test_views_of_the_host_are_no_copies():
     tensor = torch.ones(3)
     (view,) = _arrays.host_views([tensor]) or [None]
     assert view is not None

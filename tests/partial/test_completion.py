@@ -1,7 +1,5 @@
 """Pairs that cannot be; completions: admissible, and they reach the ends."""
 
-from __future__ import annotations
-
 import pytest
 
 import otm
@@ -19,7 +17,7 @@ from tests.partial.oracles import (
 )
 
 
-def test_ends_are_attained_by_admissible_completions() -> None:
+def test_ends_are_attained_by_admissible_completions():
     for _, _, pair in _instances(30, seed=1):
         lowest, highest = (
             dense(*spread(pair, c, pair.num_tokens)) for c in (pair.furthest, pair.closest)
@@ -48,7 +46,7 @@ def test_ends_are_attained_by_admissible_completions() -> None:
                 )
 
 
-def test_closest_curve_is_highest_at_every_level_at_once() -> None:
+def test_closest_curve_is_highest_at_every_level_at_once():
     for _, _, pair in _instances(25, seed=3):
         for level in LEVELS[1:6]:
             assert curve(pair.closest, level) == pytest.approx(
@@ -56,7 +54,7 @@ def test_closest_curve_is_highest_at_every_level_at_once() -> None:
             )
 
 
-def test_pairs_that_cannot_be() -> None:
+def test_pairs_that_cannot_be():
     half, wide = (
         TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25]),
         TopTokens(tokens=[[0, 1]], probabilities=[[0.5, 0.25]]),

@@ -1,14 +1,12 @@
 """Relative entropies of what is partly known."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from otm import partial
 from otm.partial import PartialPair, TopTokens
 
 
-def test_a_derived_tail_that_passes_its_caps_by_an_ulp() -> None:
+def test_a_derived_tail_that_passes_its_caps_by_an_ulp():
     """1 − 1/3 is more than two caps of 1/3: the ulp too many was put where the draft has nothing,
     and D(q‖p) ≥ ∞ followed.
     """
@@ -17,7 +15,7 @@ def test_a_derived_tail_that_passes_its_caps_by_an_ulp() -> None:
     assert partial.divergences(pair).kl_target_draft.lower == 0.0
 
 
-def test_a_tail_of_a_few_least_floats_is_shared_by_more_tokens_than_it_has_floats() -> None:
+def test_a_tail_of_a_few_least_floats_is_shared_by_more_tokens_than_it_has_floats():
     # p leaves 3·2⁻¹⁰⁷⁴ for two tokens that p does not list: one share rounds to 0, the truth is
     # finite.
     least = 2.0**-1074

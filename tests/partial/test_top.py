@@ -1,9 +1,6 @@
 """Lists of likely tokens: rounded, sampled, and those that describe no distribution."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +20,7 @@ from tests.partial.oracles import (
 )
 
 
-def test_a_sampled_token_below_the_cap() -> None:
+def test_a_sampled_token_below_the_cap():
     # Engines add the sampled token to the list. The cap is then the least of the others, and where
     # tails are crowded the lower end is a bound that need not be attained. V = 7, both tails flat.
     rng = np.random.default_rng(10)
@@ -54,7 +51,7 @@ def test_a_sampled_token_below_the_cap() -> None:
 
 
 @pytest.mark.parametrize("digits", [2, 4, 6])
-def test_rounded_log_probabilities(digits: int) -> None:
+def test_rounded_log_probabilities(digits):
     rng = np.random.default_rng(11)
     rounding, outside = 0.5 * 10.0**-digits, 0
     for _ in range(30):
@@ -107,12 +104,12 @@ def test_rounded_log_probabilities(digits: int) -> None:
         ),
     ],
 )
-def test_lists_that_describe_no_distribution(fields: dict[str, Any], message: str) -> None:
+def test_lists_that_describe_no_distribution(fields, message):
     with pytest.raises(otm.OtmError, match=message):
         TopTokens(**fields)
 
 
-def test_a_tail_that_rounding_hides_is_not_taken_for_nothing() -> None:
+def test_a_tail_that_rounding_hides_is_not_taken_for_nothing():
     """A list that sums to 1 in float64 may hide a tail of 1e-17: the relative entropy is then
     large, not infinite.
     """

@@ -2,8 +2,6 @@
 mutants say so.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -31,7 +29,7 @@ from tests.partial.oracles import (
 )
 
 
-def lowest_optimum(pair: PartialPair, num_tokens: int, k: int) -> float:
+def lowest_optimum(pair, num_tokens, k):
     """min over completions of α*_k = 1 + min_T [Q(T) − P(T)^k], by the same enumeration."""
     q_in, p_in = _extreme_masses(pair, num_tokens)
     return float(1.0 + np.min(q_in - p_in**k))
@@ -43,9 +41,7 @@ def lowest_optimum(pair: PartialPair, num_tokens: int, k: int) -> float:
     st.booleans(),
     st.booleans(),
 )
-def test_the_truth_is_inside(
-    pair: tuple[np.ndarray, np.ndarray], m: tuple[int, int], size_known: bool, is_derived: bool
-) -> None:
+def test_the_truth_is_inside(pair, m, size_known, is_derived):
     """Whether tails are given or are what the listed tokens leave of 1."""
     p, q = pair
     tops = [TopTokens.of(mass, m=count) for mass, count in zip(pair, m, strict=True)]
@@ -56,7 +52,7 @@ def test_the_truth_is_inside(
     )
 
 
-def test_lower_ends_against_enumeration_of_all_sets() -> None:
+def test_lower_ends_against_enumeration_of_all_sets():
     crowded = 0
     for _, _, pair in _instances(40, seed=2):
         exact = [lowest_optimum(pair, pair.num_tokens, k) for k in KS]
@@ -74,7 +70,7 @@ def test_lower_ends_against_enumeration_of_all_sets() -> None:
     assert crowded >= 10, "the instances must exercise tails that cannot avoid each other"
 
 
-def test_more_knowledge_never_widens() -> None:
+def test_more_knowledge_never_widens():
     for p, q, _ in _instances(15, seed=6):
         # What is known of everything is the truth.
         before = None
@@ -94,7 +90,7 @@ def test_more_knowledge_never_widens() -> None:
             assert is_open or end.gap <= 3 * end.slack
 
 
-def test_kseq_at_a_given_factor() -> None:
+def test_kseq_at_a_given_factor():
     for p, q, pair in _instances(20, seed=13):
         highest = float(partial.gamma_star(pair, k=[3]).upper[0])
         star = float(otm.verifiers.gamma_star(_iid(p, q, 3)))
@@ -112,7 +108,7 @@ def test_kseq_at_a_given_factor() -> None:
                 partial.acceptance(otm.KSeq(gamma=1.0), pair, k=[3])
 
 
-def test_batches_are_rows_and_padding_is_nothing() -> None:
+def test_batches_are_rows_and_padding_is_nothing():
     rng = np.random.default_rng(14)
     p, q = rng.dirichlet(np.ones(9), size=(2, 3)), rng.dirichlet(np.ones(9), size=(2, 3))
     first, second = TopTokens.of(p, m=4), TopTokens.of(q, m=6)
@@ -136,7 +132,7 @@ def test_batches_are_rows_and_padding_is_nothing() -> None:
     assert isinstance(partial.divergences(row).total_variation.lower, float)
 
 
-def test_tails_without_mass_and_lists_of_one() -> None:
+def test_tails_without_mass_and_lists_of_one():
     sure = TopTokens(tokens=[3], probabilities=[1.0], tail=0.0)
     pair = PartialPair(draft=sure, target=TopTokens(tokens=[3], probabilities=[0.25]))
     ends = overlap_of(pair)
@@ -151,7 +147,7 @@ def test_tails_without_mass_and_lists_of_one() -> None:
     assert (free.lower, free.upper, free.is_tight) == (0.0, 1.0, True)
 
 
-def test_a_tail_shared_out_by_the_smallest_weights_is_shared_out_whole() -> None:
+def test_a_tail_shared_out_by_the_smallest_weights_is_shared_out_whole():
     """The level at which .1 is spread over a weight of 1.5e-323 is beyond the largest float: the
     token got its cap, .2, instead.
     """

@@ -2,10 +2,7 @@
 certificates from garbage.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ import scipy
 import otm
 from otm.sequence import (
     BlockVerification,
-    Decoder,
     DraftSelection,
     Ersd,
     Gsd,
@@ -43,7 +39,7 @@ TREE = TreeShape([0, 0, 1])
 @pytest.mark.parametrize(
     "law", [otm.IID(1), otm.IID(3), otm.WithoutReplacement(2), otm.Greedy(2)], ids=repr
 )
-def test_one_level_is_the_optimal_transport_problem(law: otm.Law, seed: int) -> None:
+def test_one_level_is_the_optimal_transport_problem(law, seed):
     draft, target = random_models(3, 0, np.random.default_rng([1, seed]))
     decoder = TreeVerification(TreeShape.batch(law.k), law, otm.TransportPlan())
     found = best_step(decoder, **asked((draft, target)))
@@ -55,14 +51,14 @@ def test_one_level_is_the_optimal_transport_problem(law: otm.Law, seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_one_sequence_is_block_verification(seed: int) -> None:
+def test_one_sequence_is_block_verification(seed):
     models = asked(random_models(2 + seed % 2, 3, np.random.default_rng([2, seed])), [1])
     found = best_step(SpeculativeSampling(2), **models)
     block = expected_step(BlockVerification(2), **models).block_efficiency
     assert found.lower - 1e-12 <= block <= found.upper + 1e-12
 
 
-def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
+def by_the_definition(decoder, draft, target):
     """The literal program: π(D, s) over trees D as drafted and outputs s = path in D and one token;
     Σ_{s ≤ o} m(s)/Q(s) = 1.
     """
@@ -103,7 +99,7 @@ def by_the_definition(decoder: Decoder, draft: Any, target: Any) -> float:
     ids=repr,
 )
 @pytest.mark.parametrize("seed", range(2))
-def test_against_the_literal_program(decoder: Decoder, seed: int) -> None:
+def test_against_the_literal_program(decoder, seed):
     # positive masses: HiGHS takes equalities with 1/Q(s) as they are
     pair = smooth_models(2, 2, seed)
     found = best_step(decoder, **asked(pair))
@@ -112,7 +108,7 @@ def test_against_the_literal_program(decoder: Decoder, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6, 7, 9, 10, 11])  # those with a path at all
-def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
+def test_certificates_hold_whatever_the_solver_says(seed):
     """Any proposed transport is repaired to a feasible plan, which respects the target and ends no
     more steps after u than the clipped, scaled transport does; any multipliers bound from above.
     """
@@ -136,7 +132,7 @@ def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
         assert best_step_lp._priced(instance, prices) >= best.lower
 
 
-def test_the_law_of_the_drafts_matters_not_the_verifier() -> None:
+def test_the_law_of_the_drafts_matters_not_the_verifier():
     models = asked(smooth_models(3, 2, 2))
     values = [
         best_step(decoder, **models).value
@@ -146,18 +142,18 @@ def test_the_law_of_the_drafts_matters_not_the_verifier() -> None:
 
 
 @pytest.mark.parametrize("decoder", [SpeculativeSampling(2), Gsd(TREE)], ids=repr)
-def test_nothing_can_be_accepted(decoder: Decoder) -> None:
+def test_nothing_can_be_accepted(decoder):
     found = best_step(
         decoder, **asked((ZerothOrder([0.5, 0.5, 0, 0]), ZerothOrder([0, 0, 0.5, 0.5])))
     )
     assert (found.lower, found.upper, found.accepted) == (1.0, 1.0, {})
 
 
-def honest_but_scaled(instance: Any, solve: Any = best_step_lp._solve) -> Any:
+def honest_but_scaled(instance, solve=best_step_lp._solve):
     return tuple(0.9 * part for part in solve(instance))
 
 
-def stopped(*args: Any, solve: Any = scipy.optimize.linprog, **program: Any) -> Any:
+def stopped(*args, solve=scipy.optimize.linprog, **program):
     return solve(*args, **program | {"options": {"maxiter": 0}})
 
 
@@ -174,15 +170,13 @@ def stopped(*args: Any, solve: Any = scipy.optimize.linprog, **program: Any) -> 
         ("scipy.optimize.linprog", stopped, DraftSelection(2, 2), "stopped with"),
     ],
 )
-def test_what_ends_in_an_error(
-    name: str, value: Any, decoder: Decoder, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_ends_in_an_error(name, value, decoder, said, monkeypatch):
     monkeypatch.setattr(f"otm.sequence.best_step_lp.{name}", value)
     with pytest.raises(otm.errors.OtmError, match=said):
         best_step(decoder, **asked(smooth_models(2, 2, 3)))
 
 
-def test_products_of_masses_that_underflow() -> None:
+def test_products_of_masses_that_underflow():
     """Q(u) = 1e-300 · 1e-300 is 0 in floats: what ends after such a path is nothing, not 0/0. And
     both tokens are drafted by a race, so a step decodes two, whichever came first.
     """
@@ -194,7 +188,7 @@ def test_products_of_masses_that_underflow() -> None:
     assert law.mass.sum() == pytest.approx(1.0, abs=1e-12)
 
 
-def test_ends_that_tiny_probabilities_keep_apart_are_returned() -> None:
+def test_ends_that_tiny_probabilities_keep_apart_are_returned():
     """HiGHS's tolerances are absolute; without the two tokens the best step is nearly the same."""
     tiny = [1.3205849344501336e-13, 1.848446582491721e-08]
     uniform = ZerothOrder([1 / 3] * 3)

@@ -2,8 +2,6 @@
 by themselves.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -13,7 +11,6 @@ import otm
 from otm.sequence import (
     BestVerification,
     DraftSelection,
-    StepLaw,
     best_step,
     completed_law,
     outcomes,
@@ -23,18 +20,18 @@ from otm.sequence.exact_laws import law_of_outcomes
 from tests.sequence.toys import asked, random_models, smooth_models
 
 
-def law_of(verification: BestVerification) -> StepLaw:
-    found: Counter[tuple[tuple[int, ...], int]] = Counter()
+def law_of(verification):
+    found = Counter()
     for one, mass in outcomes(lambda randomness: verification.step((), randomness)):
-        found[one.tokens, one.accepted] += mass  # type: ignore[assignment]
-    return law_of_outcomes(found)  # type: ignore[arg-type]
+        found[one.tokens, one.accepted] += mass
+    return law_of_outcomes(found)
 
 
 @pytest.mark.parametrize(
     ("size", "length", "k"), [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 1, 3), (3, 2, 1)]
 )
 @pytest.mark.parametrize("regular", [True, False])
-def test_it_attains_the_best_step(size: int, length: int, k: int, regular: bool) -> None:
+def test_it_attains_the_best_step(size, length, k, regular):
     pair = (
         smooth_models(size, length, k)
         if regular
@@ -47,7 +44,7 @@ def test_it_attains_the_best_step(size: int, length: int, k: int, regular: bool)
     assert np.abs(completed - sequence_law(pair[1], [], length + 1)).sum() <= 2e-12
 
 
-def test_laws_of_ends_that_cannot_be_found_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_laws_of_ends_that_cannot_be_found_are_an_error(monkeypatch):
     monkeypatch.setattr("otm.sequence.best_verification._ROUNDS", 1)
     with pytest.raises(otm.errors.SolverFailure, match="Take a smaller tree"):
         law_of(BestVerification(3, 2, *smooth_models(3, 2, 8)))

@@ -1,10 +1,7 @@
 """Drafters that fill a block: laws per position, transitions, and what a transition is worth."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +32,7 @@ LEFT, RIGHT = RNG.normal(size=(2, 4, 2))
 LOW_RANK = BlockMarginals(ROWS, start=1, transition=(LEFT, RIGHT))
 
 
-def by_hand(context: tuple[int, ...]) -> list[float]:
+def by_hand(context):
     """The law after a context of the low-rank drafter, number by number."""
     shift = [sum(LEFT[context[-1]][i] * RIGHT[y][i] for i in range(2)) for y in range(4)]
     weights = [ROWS[len(context) - 1][y] * math.exp(shift[y]) for y in range(4)]
@@ -45,7 +42,7 @@ def by_hand(context: tuple[int, ...]) -> list[float]:
 # --- a transition
 
 
-def test_the_law_of_a_position_is_shifted_by_the_token_before_it() -> None:
+def test_the_law_of_a_position_is_shifted_by_the_token_before_it():
     table = BlockMarginals(ROWS, 1, LEFT @ RIGHT.T)
     gate = RNG.normal(size=(3, 2))
     gated = BlockMarginals(ROWS, 1, lambda at, before: (LEFT[before] * gate[at]) @ RIGHT.T)
@@ -60,14 +57,14 @@ def test_the_law_of_a_position_is_shifted_by_the_token_before_it() -> None:
     assert repr(table).startswith("BlockMarginals(rows=<3 × 4 float64>, start=1, ")
 
 
-def test_what_cannot_follow_and_where_nothing_precedes() -> None:
+def test_what_cannot_follow_and_where_nothing_precedes():
     chain = BlockMarginals([[0.25, 0.75]] * 2, 0, np.log([[1.0, 1e-300], [1.0, 1.0]]) * 1e300)
     assert chain.next([]).tolist() == [0.25, 0.75]
     assert chain.next([0]).tolist() == [1.0, 0.0]
     assert chain.next_batch([]).shape == (0, 2)
 
 
-def test_a_large_vocabulary_is_asked_by_its_matrices() -> None:
+def test_a_large_vocabulary_is_asked_by_its_matrices():
     size, rank = 30_000, 4
     left, right = RNG.normal(size=(2, size, rank)).astype(np.float32)
     model = BlockMarginals(RNG.dirichlet(np.ones(size), 2), 1, (left, right))
@@ -76,12 +73,12 @@ def test_a_large_vocabulary_is_asked_by_its_matrices() -> None:
     assert math.log(ratio[0] / ratio[1]) == pytest.approx(shifts[0] - shifts[1], abs=1e-5)
 
 
-def test_trees_and_blocks_know_what_the_transition_says() -> None:
+def test_trees_and_blocks_know_what_the_transition_says():
     """The likeliest paths of all, without noise and with it, by sorting all products; their tokens
     by adding; and the product of the conditionals along the chain.
     """
     noise, scale = SharedNoise(3), 0.7
-    mass: dict[tuple[int, ...], float] = {(1,): 1.0}
+    mass = {(1,): 1.0}
     belief = mass.copy()
     for path in itertools.chain.from_iterable(
         itertools.product((1,), *[range(4)] * n) for n in (1, 2, 3)
@@ -110,7 +107,7 @@ def test_trees_and_blocks_know_what_the_transition_says() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 4])
-def test_two_texts(length: int) -> None:
+def test_two_texts(length):
     """0000 and 1111, each with probability 1/2."""
     target = TableModel(
         {c: np.full(2, 0.5) if len(set(c)) != 1 else np.eye(2)[c[0]] for c in contexts(2, length)}
@@ -137,7 +134,7 @@ def test_two_texts(length: int) -> None:
     assert matched_tokens(LikeliestTree(2 * length, length), **models)[-1] == 1 + length
 
 
-def test_what_a_transition_is_worth_where_the_target_looks_back_by_two() -> None:
+def test_what_a_transition_is_worth_where_the_target_looks_back_by_two():
     """Numbers of docs/theory.md: heads per position, with a transition, and the target itself."""
     target = markov_pair(3, order=2, concentration=0.3, rng=0)[1]
     found = []
@@ -157,14 +154,14 @@ def test_what_a_transition_is_worth_where_the_target_looks_back_by_two() -> None
     assert found == pytest.approx(wanted, abs=5e-5)
 
 
-def test_a_memory_of_one_token_is_the_nearest_chain() -> None:
+def test_a_memory_of_one_token_is_the_nearest_chain():
     """Relative entropy from a target of order two: less than of the marginals and of every chain
     nearby, and what is lost is the information of the third token on the first, given the second.
     """
     target = markov_pair(3, order=2, rng=1)[1]
     law = sequence_law(target, [], 3)
 
-    def lost(drafter: Any) -> float:
+    def lost(drafter):
         other = sequence_law(drafter, [], 3)
         return float(otm.divergences.kl_divergence(draft=other.ravel(), target=law.ravel()))
 
@@ -172,7 +169,7 @@ def test_a_memory_of_one_token_is_the_nearest_chain() -> None:
     pair, last, middle = law.sum(axis=2), law.sum(axis=0), law.sum(axis=(0, 2))
     told = law * np.log(law * middle[None, :, None] / (pair[..., None] * last[None]))
     assert lost(best) == pytest.approx(float(told.sum()), abs=1e-13)
-    known: Any = best.transition
+    known = best.transition
     for nudge in 1e-3 * RNG.normal(size=(5, 3, 3, 3)):
         nudged = BlockMarginals(
             best.rows, 0, lambda at, before, by=nudge: known(at, before) + by[at, before]
@@ -181,7 +178,7 @@ def test_a_memory_of_one_token_is_the_nearest_chain() -> None:
     assert lost(best) < lost(block_marginals(target, context=[], length=3))
 
 
-def test_marginals_of_a_chain() -> None:
+def test_marginals_of_a_chain():
     chain = MarkovModel([[0.9, 0.1], [0.2, 0.8]])
     rows = block_marginals(chain, context=[0], length=3).rows
     powers = [np.linalg.matrix_power(chain.table, n)[0] for n in (1, 2, 3)]
@@ -213,12 +210,12 @@ HALVES, WIDE = [[0.5, 0.5]] * 2, np.zeros((3, 2))
         (HALVES, 1, np.zeros((2, 2)), [2], r"must lie in \[0, 2\); got 2"),
     ],
 )
-def test_refusals(rows: Any, start: int, transition: Any, context: Any, said: str) -> None:
+def test_refusals(rows, start, transition, context, said):
     with pytest.raises(otm.errors.OtmError, match=said):
         BlockMarginals(rows, start, transition).next(context)
 
 
-def test_small_integers_are_a_transition_as_any_numbers_are() -> None:
+def test_small_integers_are_a_transition_as_any_numbers_are():
     """Products of int8 would wrap; a table is a copy."""
     left, right = np.array([[100], [0]]), np.array([[2], [0]])
     wide = BlockMarginals([[0.5, 0.5]], 1, (left, right)).next([0])

@@ -2,11 +2,7 @@
 already decoded is lost.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +14,6 @@ from otm.sequence import (
     BestVerification,
     BlockMarginals,
     BlockVerification,
-    Decoder,
     DraftSelection,
     Ersd,
     Fly,
@@ -59,7 +54,7 @@ from tests.sequence.toys import IID, asked, bias, with_further
 
 TREE = TreeShape([0, 0, 1])
 MIDDLE = ZerothOrder([0.3, 0.4, 0.3])
-LISTED: list[Decoder] = [
+LISTED = [
     SpeculativeSampling(2),
     PrefixTree((2, 1)),
     TreeVerification(TREE, IID, otm.Optimal()),
@@ -71,20 +66,20 @@ LISTED: list[Decoder] = [
 ]
 INSTANCES = with_further(LISTED, length=2, width=2, tree=TREE)
 DRAFT, TARGET = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.5, 0.3])
-MODELS: dict[str, Any] = {"draft": DRAFT, "target": TARGET}
-SURE: dict[str, Any] = dict.fromkeys(("draft", "target"), ZerothOrder([0.0, 1.0]))
+MODELS = {"draft": DRAFT, "target": TARGET}
+SURE = dict.fromkeys(("draft", "target"), ZerothOrder([0.0, 1.0]))
 
 CHAIN = SpeculativeSampling(2)
-CUT: dict[str, Any] = {"num_drafts": 2, "length": 1, "samples": 9, "context": []}
+CUT = {"num_drafts": 2, "length": 1, "samples": 9, "context": []}
 
 
-def rng() -> np.random.Generator:
+def rng():
     return np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("decoder", INSTANCES, ids=repr)
 class TestEveryDecoder:
-    def test_steps_add_up_to_the_text(self, decoder: Decoder) -> None:
+    def test_steps_add_up_to_the_text(self, decoder):
         text = generate(decoder, **MODELS, context=[0], num_tokens=20, rng=rng())
         decoded = list(itertools.chain.from_iterable(one.tokens for one in text.steps))
         assert text.tokens == tuple(decoded[:20])
@@ -101,7 +96,7 @@ class TestEveryDecoder:
         again = generate(decoder, **MODELS, context=[0], num_tokens=20, rng=rng())
         assert again == text  # a function of the generator
 
-    def test_lossless_up_to_the_end_of_the_text(self, decoder: Decoder) -> None:
+    def test_lossless_up_to_the_end_of_the_text(self, decoder):
         """Token 2 absorbs both models, and steps are cut at it."""
         assert bias(decoder, Absorbing(DRAFT, 2), Absorbing(TARGET, 2), step=step_law) < 5e-11
         text = generate(decoder, **MODELS, context=[], num_tokens=10_000, rng=rng(), eos=2)
@@ -110,9 +105,7 @@ class TestEveryDecoder:
             assert (one.stopped == "end_of_sequence") == (one.tokens[-1] == 2)
             assert one.accepted in (len(one.tokens), len(one.tokens) - 1)
 
-    def test_one_batch_per_step_for_the_target_one_per_level_for_the_draft(
-        self, decoder: Decoder
-    ) -> None:
+    def test_one_batch_per_step_for_the_target_one_per_level_for_the_draft(self, decoder):
         draft, target = Counting(DRAFT), Counting(TARGET)
         step(decoder, draft=draft, target=target, context=[], randomness=Sampled(rng()))
         assert target.calls == 1
@@ -126,18 +119,18 @@ class TestEveryDecoder:
 class Counting(DerivedModel):
     """Counts batched calls, and answers NaN once a context has `after` tokens or more."""
 
-    def __init__(self, model: ZerothOrder, after: float = np.inf) -> None:
+    def __init__(self, model, after=np.inf):
         self.model, self.calls, self.after = model, 0, after
 
-    def next_batch(self, contexts: Any) -> np.ndarray:
+    def next_batch(self, contexts):
         self.calls += 1
         rows = self.model.next_batch(contexts)
         return np.where([[len(context) >= self.after] for context in contexts], np.nan, rows)
 
 
 @pytest.mark.parametrize("culprit", ["draft", "target"])
-def test_nothing_decoded_is_lost_when_a_model_breaks(culprit: str) -> None:
-    wanted: dict[str, Any] = {"context": [], "num_tokens": 60}
+def test_nothing_decoded_is_lost_when_a_model_breaks(culprit):
+    wanted = {"context": [], "num_tokens": 60}
     whole = generate(Gsd(TREE), **MODELS, **wanted, rng=rng())
     models = MODELS | {culprit: Counting(MODELS[culprit], after=20)}
     with pytest.raises(
@@ -157,19 +150,19 @@ def test_nothing_decoded_is_lost_when_a_model_breaks(culprit: str) -> None:
 
 
 @pytest.mark.parametrize("ask", [step_law, expected_step, best_step, step])
-def test_different_vocabularies(ask: Any) -> None:
+def test_different_vocabularies(ask):
     further = {"randomness": Sampled(rng())} if ask is step else {}
     for pair, sizes in (((DRAFT, SURE["target"]), "3 and 2"), ((SURE["draft"], TARGET), "2 and 3")):
         with pytest.raises(otm.errors.ShapeMismatch, match=f"vocabulary; they have {sizes} tokens"):
             ask(CHAIN, **asked(pair), **further)
 
 
-def stepped(decoder: Decoder) -> Step:
+def stepped(decoder):
     return step(decoder, **MODELS, context=[], randomness=Sampled(rng()))
 
 
 TREES = (Gsd, Ersd, TraversalVerification, lambda tree: TreeVerification(tree, IID, otm.Naive()))
-REFUSED: list[Any] = [
+REFUSED = [
     *(
         (make, "at least|must lie in|must be")
         for make in (
@@ -216,11 +209,11 @@ REFUSED: list[Any] = [
     (lambda: SampledTree(2, 2, otm.TransportPlan()), "one by one"),
     (lambda: StochasticBeam(2, 2, otm.Maximal()), "one by one"),
     (lambda: TraversalVerification(TREE, otm.TopK(1)), "independent drafts"),
-    (lambda: SpeculativeSampling(2, otm.KSeq), "verifier must be of the class"),  # type: ignore[arg-type]
+    (lambda: SpeculativeSampling(2, otm.KSeq), "verifier must be of the class"),
     # what is of certain decoders
-    (lambda: matched_tokens(CHAIN, **MODELS, context=[]), "LikeliestTree"),  # type: ignore[arg-type]
-    (lambda: loose_step(CHAIN, **MODELS, context=[]), "GreedyChain"),  # type: ignore[arg-type]
-    (lambda: expected_calls(CHAIN, draft=DRAFT, context=[]), "Staged"),  # type: ignore[arg-type]
+    (lambda: matched_tokens(CHAIN, **MODELS, context=[]), "LikeliestTree"),
+    (lambda: loose_step(CHAIN, **MODELS, context=[]), "GreedyChain"),
+    (lambda: expected_calls(CHAIN, draft=DRAFT, context=[]), "Staged"),
     (
         lambda: generate(CHAIN, **MODELS, context=[0, 2], num_tokens=3, rng=rng(), eos=2),
         "already ends with the end-of-sequence token 2",
@@ -229,20 +222,20 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("make", "said"), REFUSED)
-def test_refusals(make: Callable[[], object], said: str) -> None:
+def test_refusals(make, said):
     with pytest.raises(otm.errors.OtmError, match=said):
         make()
 
 
-def test_an_accepted_end_has_no_bonus() -> None:
+def test_an_accepted_end_has_no_bonus():
     """Both models always say the end: the first draft is it, and nothing follows."""
     for context in ([], [1, 0]):  # a prompt may contain it
         one = step(CHAIN, **SURE, context=context, randomness=Sampled(rng()), eos=1)
         assert one == Step((1,), 1, "end_of_sequence", ((1,),))
 
 
-def test_an_end_beyond_what_was_asked_is_not_reached() -> None:
-    wanted: dict[str, Any] = {"context": [], "num_tokens": 1, "rng": rng(), "eos": 1}
+def test_an_end_beyond_what_was_asked_is_not_reached():
+    wanted = {"context": [], "num_tokens": 1, "rng": rng(), "eos": 1}
     text = generate(CHAIN, **SURE, **wanted)
     assert text.ended and text.tokens == (1,)
     model = TableModel(
@@ -253,7 +246,7 @@ def test_an_end_beyond_what_was_asked_is_not_reached() -> None:
     assert text.tokens == (0,) and not text.ended
 
 
-def test_endless_steps() -> None:
+def test_endless_steps():
     run = steps(CHAIN, **MODELS, context=[], rng=rng())
     assert len(list(itertools.islice(run, 50))) == 50
     ending = list(steps(CHAIN, **MODELS, context=[], rng=rng(), eos=1))
@@ -261,5 +254,5 @@ def test_endless_steps() -> None:
     assert np.isnan(Generation(tokens=(), steps=(), ended=False).tokens_per_call)
 
 
-def test_the_instances_are_all_there_are() -> None:
+def test_the_instances_are_all_there_are():
     assert {type(decoder) for decoder in INSTANCES} == set(DECODERS)

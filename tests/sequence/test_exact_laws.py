@@ -2,8 +2,6 @@
 coincide.
 """
 
-from __future__ import annotations
-
 import tracemalloc
 from collections import Counter
 from typing import Any
@@ -16,7 +14,6 @@ import otm
 from otm.sequence import (
     BlockKSeq,
     BlockVerification,
-    Decoder,
     DeferredDecoder,
     DraftSelection,
     Ersd,
@@ -24,7 +21,6 @@ from otm.sequence import (
     Gsd,
     Memoised,
     PrefixTree,
-    Randomness,
     RefinedScores,
     Sampled,
     SampledTree,
@@ -70,7 +66,7 @@ SOURCES = ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.35, 0.45])
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.data_too_large])
 @given(decodings())
-def test_every_decoder_by_every_account(one: tuple[Decoder, dict[str, Any]]) -> None:
+def test_every_decoder_by_every_account(one):
     """The text has the target's law; the deferred law is the enumerated one, vertex by vertex; the
     best step is not exceeded.
     """
@@ -98,9 +94,7 @@ def test_every_decoder_by_every_account(one: tuple[Decoder, dict[str, Any]]) -> 
             assert 1 <= best.value <= decoder.depth + 1 + 1e-9
 
 
-def reached_by_enumeration(
-    decoder: Decoder, *, draft: Any, target: Any, context: Any
-) -> Counter[int]:
+def reached_by_enumeration(decoder, *, draft, target, context):
     """Pr(v ∈ survivors) for each vertex, from every step's own account."""
     reached = Counter({0: 1.0})
     for tree, drafted in outcomes(lambda randomness: decoder.draft(draft, (), randomness)):
@@ -108,7 +102,7 @@ def reached_by_enumeration(
         for one, decided in outcomes(lambda r, tree=tree, k=known: decoder.verify(tree, k, r)):
             for vertices in one.survivors:
                 reached.update(dict.fromkeys(vertices, drafted * decided))
-    return reached  # type: ignore[return-value]
+    return reached
 
 
 # --- decoders that coincide
@@ -134,7 +128,7 @@ CHAIN = TreeShape.chain(3)
     ],
     ids=repr,
 )
-def test_special_cases(one: Decoder, other: Decoder) -> None:
+def test_special_cases(one, other):
     for seed in range(3):
         models = asked(random_models(3 if seed else 2, 3, np.random.default_rng([1, seed])))
         assert distance(step_law(one, **models), step_law(other, **models)) <= TOLERANCE
@@ -151,7 +145,7 @@ def test_special_cases(one: Decoder, other: Decoder) -> None:
         (lambda k: Ersd(TreeShape.batch(k)), otm.Race(), DISTINCT),
     ],
 )
-def test_one_level_is_a_verifier(make: Any, verifier: otm.Verifier, law: otm.Law, k: int) -> None:
+def test_one_level_is_a_verifier(make, verifier, law, k):
     for seed in range(4):
         draft, target = random_models(4, 1, np.random.default_rng([2, seed]))
         problem = otm.Problem(draft=draft.next([]), target=target.next([]), law=law.of_size(k))
@@ -163,10 +157,10 @@ def test_one_level_is_a_verifier(make: Any, verifier: otm.Verifier, law: otm.Law
 
 
 class TestOutcomes:
-    def test_every_branch_once(self) -> None:
+    def test_every_branch_once(self):
         """What is certain does not branch."""
 
-        def run(randomness: Randomness) -> tuple[int, ...]:
+        def run(randomness):
             first = randomness.choose(np.array([0.25, 0.0, 0.75]))
             if not (randomness.accept(0.5) and randomness.accept(1.0)) or randomness.accept(0.0):
                 return (first,)
@@ -177,13 +171,13 @@ class TestOutcomes:
         assert dict(found)[2, 1] == 0.75 * 0.5 * 0.5
         assert sum(mass for _, mass in found) == 1
 
-    def test_too_many_for_the_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_too_many_for_the_time(self, monkeypatch):
         for name in ("PATIENCE", "_FIRST_LOOK"):
             monkeypatch.setattr(f"otm._time.{name}", 1e-9)
         with pytest.raises(otm.errors.TooLarge, match="outcomes is limited to 1e-09 s of CPU time"):
             step_law(SpeculativeSampling(4), **asked(SOURCES))
 
-    def test_the_share_of_outcomes_that_lies_behind(self) -> None:
+    def test_the_share_of_outcomes_that_lies_behind(self):
         randomness, shares = Enumerated({}), []
         while not shares or randomness.advance():
             shares.append(randomness.share)
@@ -195,7 +189,7 @@ class TestOutcomes:
 # --- what follows a step
 
 
-def test_completion_of_a_certain_step() -> None:
+def test_completion_of_a_certain_step():
     _, target = smooth_models(2, 4, 0)
     law = StepLaw(np.array([[1, -1], [0, 1]]), np.array([0, 1]), np.array([0.25, 0.75]))
     found = completed_law(law, target=target, context=[], length=3)
@@ -210,14 +204,14 @@ def test_completion_of_a_certain_step() -> None:
         completed_law(law, target=target, context=[], length=25)
 
 
-def test_generated_law_of_lossless_decoders() -> None:
+def test_generated_law_of_lossless_decoders():
     draft, target = smooth_models(2, 4, 0)
     for decoder in (DraftSelection(2, 1), TraversalVerification(TreeShape([0, 1, 1]))):
         found = generated_law(decoder, **asked((draft, target), [1]), length=2)
         np.testing.assert_allclose(found, sequence_law(target, [1], 2), atol=1e-14)
 
 
-def test_the_chain_rule_of_divergences() -> None:
+def test_the_chain_rule_of_divergences():
     rng = np.random.default_rng(2)
     law, target = (rng.dirichlet(np.ones(27)).reshape(3, 3, 3) for _ in range(2))
     found = divergence_by_position(law, target=target)
@@ -251,15 +245,13 @@ def test_the_chain_rule_of_divergences() -> None:
     ],
     ids=repr,
 )
-def test_the_sampler_has_the_enumerated_law(
-    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sampler_has_the_enumerated_law(decoder, monkeypatch):
     """On a pair of laws that keeps later drafts with chances inside (0, 1), so that a uniform that
     is used twice shows.
     """
     prepare, known = randomness.prepare_conditional, dict[Any, Any]()
 
-    def remembered(verifier: Any, law: Any, *pair: np.ndarray) -> Any:
+    def remembered(verifier, law, *pair):
         """Prepare a rule once: that is not random."""
         key = verifier, law, *map(id, pair)
         if key not in known:
@@ -285,7 +277,7 @@ def test_the_sampler_has_the_enumerated_law(
 @pytest.mark.parametrize(
     ("cls", "verifier"), [(Gsd, otm.RecursiveRejection()), (Ersd, otm.Race())], ids=["gsd", "ersd"]
 )
-def test_positions_that_are_independent(cls: type, verifier: otm.Verifier, shape: Any) -> None:
+def test_positions_that_are_independent(cls, verifier, shape):
     """A tree has 1 + Σ over vertices of the product along the path of A(i) = α_i − α_{i−1}: both
     rules decide about the first i drafts without looking at later ones.
     """
@@ -299,7 +291,7 @@ def test_positions_that_are_independent(cls: type, verifier: otm.Verifier, shape
     assert found.block_efficiency == pytest.approx(sum(wanted), abs=1e-10)
 
 
-def test_a_tree_far_beyond_enumeration() -> None:
+def test_a_tree_far_beyond_enumeration():
     """Five levels of pairs are 62 vertices: 6³¹ drafted trees, but one transition at each of at
     most 121 contexts.
     """
@@ -316,7 +308,7 @@ def test_a_tree_far_beyond_enumeration() -> None:
 @pytest.mark.parametrize(
     "verifier", [otm.Mentored(0.1), otm.Lenience(0.5), otm.Fuzzy(), otm.TypicalAcceptance()]
 )
-def test_lossy_verifiers_have_a_law_too(verifier: otm.Verifier) -> None:
+def test_lossy_verifiers_have_a_law_too(verifier):
     """After a context, too."""
     models = asked(random_models(2, 4, np.random.default_rng(9)), [1, 0])
     decoder = SpeculativeSampling(2, verifier)
@@ -324,18 +316,18 @@ def test_lossy_verifiers_have_a_law_too(verifier: otm.Verifier) -> None:
     assert distance(found, law) <= TOLERANCE
 
 
-def test_a_decoder_it_does_not_know_is_refused() -> None:
+def test_a_decoder_it_does_not_know_is_refused():
     with pytest.raises(otm.errors.Unsupported, match=r"deferred.*SampledTree.*step_law"):
         expected_step(SampledTree(1, 1), **asked(SOURCES))
 
 
 @pytest.mark.parametrize("cls", [Gsd, TraversalVerification, Ersd])
-def test_more_children_than_tokens(cls: type) -> None:
+def test_more_children_than_tokens(cls):
     with pytest.raises(otm.errors.InvalidParameter):
         expected_step(cls(TreeShape.batch(4)), **asked(SOURCES))
 
 
-def test_drafts_are_gone_through_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_are_gone_through_in_blocks(monkeypatch):
     rng = np.random.default_rng(8)
     models = asked(tuple(ZerothOrder(rng.dirichlet(np.ones(6))) for _ in range(2)))
     decoder = Gsd(TreeShape([0, 0, 1]))
@@ -349,7 +341,7 @@ def test_drafts_are_gone_through_in_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     assert distance(expected_step(decoder, **models).law, whole.law) <= TOLERANCE
 
 
-def test_memory_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_a_block(monkeypatch):
     monkeypatch.setattr("otm.sequence.exact_laws._ENTRIES_AT_ONCE", 1 << 14)
     wide = ZerothOrder(np.full(600, 1 / 600)), ZerothOrder(np.repeat([0.05, 0.0], [20, 580]))
     tracemalloc.start()
@@ -371,16 +363,14 @@ def test_memory_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=repr,
 )
-def test_no_table_beyond_the_limit(
-    decoder: Decoder, size: int, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_table_beyond_the_limit(decoder, size, message, monkeypatch):
     monkeypatch.setattr("otm.sequence.exact_laws.MAX_CONTEXTS", 1_000)
     model = ZerothOrder(np.full(size, 1 / size))
     with pytest.raises(otm.errors.TooLarge, match=message):
         expected_step(decoder, **asked((model, model)))
 
 
-def test_what_is_never_accepted_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_never_accepted_is_not_followed(monkeypatch):
     """Of 2³⁰ paths the target can take one: 1 + Σ 2⁻ⁱ."""
     monkeypatch.setattr("otm.sequence.exact_laws.MAX_CONTEXTS", 100)
     models = ZerothOrder([0.5, 0.5]), ZerothOrder([1.0, 0.0])

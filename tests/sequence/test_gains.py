@@ -2,8 +2,6 @@
 the exact expected step of the decoder, by enumeration.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np
@@ -22,7 +20,6 @@ from otm.sequence import (
 )
 from otm.sequence.decoder import evaluate
 from otm.sequence.gains import (
-    Gain,
     block_kseq,
     by_vertex,
     ends_of,
@@ -37,7 +34,7 @@ from tests.sequence.toys import asked
 K, L = 2, 2
 
 
-def as_gain(number: int) -> Gain:
+def as_gain(number):
     return lambda tree, target, ends, _: refined_scores(tree, target, ends, number)
 
 
@@ -55,7 +52,7 @@ def as_gain(number: int) -> Gain:
     ],
     ids=lambda value: repr(value) if isinstance(value, Decoder) else "",
 )
-def test_the_mean_over_drafts_is_the_expected_step(gain: Gain, decoder: Decoder) -> None:
+def test_the_mean_over_drafts_is_the_expected_step(gain, decoder):
     """All 81 drafts of two sequences of two of three tokens: sums of products of a few numbers
     below 1, each right to some units in the last place.
     """
@@ -70,7 +67,7 @@ def test_the_mean_over_drafts_is_the_expected_step(gain: Gain, decoder: Decoder)
     assert 1.0 + mean == pytest.approx(exact, abs=1e-12)
 
 
-def test_what_ends_the_text_does_not_count() -> None:
+def test_what_ends_the_text_does_not_count():
     """One sequence, the end of the text drafted first: Σ min(p, q) without it, then nothing."""
     draft, target = markov_pair(3, similarity=0.3, rng=4)
     drafts = outcomes(lambda randomness: RefinedScores(1, 2).draft(draft, (0,), randomness))
@@ -81,7 +78,7 @@ def test_what_ends_the_text_does_not_count() -> None:
     np.testing.assert_allclose(found, [both[:2].sum(), 0.0], atol=1e-15)
 
 
-def test_the_first_of_some_sequences_are_sequences() -> None:
+def test_the_first_of_some_sequences_are_sequences():
     draft, _ = markov_pair(3, rng=4)
     tree = RefinedScores(3, 3).draft(draft, (0,), otm.sequence.Sampled(1))
     cut = first_sequences(tree, TreeShape.sequences(2, 2))

@@ -2,8 +2,6 @@
 the frontier; FLy's windows and ASD's budget against the loops of the public code.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -26,7 +24,7 @@ from otm.sequence import (
 )
 from tests.sequence.toys import asked, bias, distance, random_models, smooth_models
 
-CHAINS: list[GreedyChain] = [
+CHAINS = [
     Fly(3, window=1, entropy=0.2, samples=1),
     Fly(3, window=2, entropy=0.5, samples=2),
     Fly(3, window=4, samples=1),
@@ -37,7 +35,7 @@ CHAINS: list[GreedyChain] = [
 
 @pytest.mark.parametrize("decoder", CHAINS, ids=repr)
 @pytest.mark.parametrize("seed", range(3))
-def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
+def test_against_the_enumerated_text(decoder, seed):
     draft, target = random_models(3, 4, np.random.default_rng([12, seed]))
     found = loose_step(decoder, **asked((draft, target)))
     law = expected_step(decoder, **asked((draft, target))).law
@@ -50,7 +48,7 @@ def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
     )
     # The best text within the distance: maximise the expected length of the common prefix with the
     # chain.
-    chain: list[int] = []
+    chain = []
     for _ in range(decoder.length):
         chain.append(int(np.argmax(draft.next(chain))))
     agreeing = np.array(list(np.ndindex(*wanted.shape)))[:, :3] == chain
@@ -71,7 +69,7 @@ def test_against_the_enumerated_text(decoder: GreedyChain, seed: int) -> None:
 
 @pytest.mark.parametrize("samples", [0, 1, 2])
 @pytest.mark.parametrize("window", [1, 2, 3, 5])
-def test_the_law_is_that_of_the_steps(window: int, samples: int) -> None:
+def test_the_law_is_that_of_the_steps(window, samples):
     for seed, entropy in enumerate((0.0, 0.6)):
         size = 2 if samples == 2 else 3
         models = asked(random_models(size, 5, np.random.default_rng([9, seed])))
@@ -82,7 +80,7 @@ def test_the_law_is_that_of_the_steps(window: int, samples: int) -> None:
         np.testing.assert_allclose(found.reached, reached, atol=1e-14)
 
 
-def shipped(accepted: list[bool], closed: list[bool], window: int) -> int:
+def shipped(accepted, closed, window):
     """Drafts kept by the mask as the public code builds it: the pattern FTT…T but not in the last
     places, and the gate.
     """
@@ -99,7 +97,7 @@ def shipped(accepted: list[bool], closed: list[bool], window: int) -> int:
 
 @pytest.mark.parametrize("window", [1, 2, 3, 7])
 @pytest.mark.parametrize("shut", [(), (1,), (0, 3)])
-def test_every_pattern_of_matches(window: int, shut: tuple[int, ...]) -> None:
+def test_every_pattern_of_matches(window, shut):
     length = 6
     closed = [place in shut for place in range(length)]
     for matches in itertools.product((False, True), repeat=length):
@@ -109,7 +107,7 @@ def test_every_pattern_of_matches(window: int, shut: tuple[int, ...]) -> None:
         assert kept[shipped(list(matches), closed, window)] == 1.0, matches
 
 
-def test_one_sample_that_forgives_nothing_is_lossless_two_are_not() -> None:
+def test_one_sample_that_forgives_nothing_is_lossless_two_are_not():
     """A draft of probability q comes out with 2q − q²: at most ¼ off, at q = ½."""
     draft, target = smooth_models(3, 4, 2)
     assert bias(Fly(3, window=4, samples=1), draft, target, step=expected_step) < 1e-14
@@ -120,7 +118,7 @@ def test_one_sample_that_forgives_nothing_is_lossless_two_are_not() -> None:
     )
 
 
-def published(regrets: list[float], mismatched: list[bool], decoder: RegretBudget) -> int:
+def published(regrets, mismatched, decoder):
     """The loop of the reference code: gate, budget before and after, and the cap, in this order."""
     total, relaxed = 0.0, 0
     remaining = decoder.budget - decoder.spent
@@ -141,7 +139,7 @@ def published(regrets: list[float], mismatched: list[bool], decoder: RegretBudge
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_budget_s_loop_and_its_law(seed: int) -> None:
+def test_the_budget_s_loop_and_its_law(seed):
     random = np.random.default_rng([77, seed])
     length = int(random.integers(1, 5))
     budget = float(random.choice([0.0, 0.3, 1.0, 3.0]))
@@ -151,7 +149,7 @@ def test_the_budget_s_loop_and_its_law(seed: int) -> None:
     draft, target = random_models(3, length + 1, random)
     found = expected_step(decoder, **asked((draft, target))).law
     assert distance(found, step_law(decoder, **asked((draft, target)))) == 0.0
-    context: list[int] = []
+    context = []
     regrets, mismatched = [], []
     for _ in range(length):
         token, row = int(np.argmax(draft.next(context))), target.next(context)
@@ -181,18 +179,18 @@ REGRET = float(np.log(0.55) - np.log(0.45))
         (RegretBudget(3, 1.5 * REGRET, gate=4 * REGRET, mismatches=3), [0, 1]),
     ],
 )
-def test_the_ends_of_a_budget(decoder: RegretBudget, tokens: list[int]) -> None:
+def test_the_ends_of_a_budget(decoder, tokens):
     law = step_law(decoder, **asked((ZerothOrder([0.6, 0.4]), ZerothOrder([0.45, 0.55]))))
     assert law.tokens.tolist() == [tokens]
 
 
-def test_the_registry_holds_all_greedy_chains_and_no_lossless_decoder() -> None:
+def test_the_registry_holds_all_greedy_chains_and_no_lossless_decoder():
     assert set(LOSSY_DECODERS) == set(GreedyChain.__subclasses__())
     assert not any(decoder.lossless for decoder in LOSSY_DECODERS)
     assert not set(LOSSY_DECODERS) & set(DECODERS)
 
 
-def test_what_is_surely_kept_leaves_no_other_token() -> None:
+def test_what_is_surely_kept_leaves_no_other_token():
     sure = ZerothOrder([1.0, 0.0])
     found = loose_step(Fly(1, samples=2), **asked((sure, sure)))
     assert (found.block_efficiency, found.total_variation, found.kl) == (2.0, 0.0, 0.0)

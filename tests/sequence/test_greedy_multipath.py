@@ -2,8 +2,6 @@
 that a public version breaks.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
@@ -17,7 +15,7 @@ from otm.sequence.greedy_multipath import RankedTokens, selected_law
 from tests.sequence.toys import asked
 
 
-def by_the_formula(draft: list[Fraction], odds: Fraction, count: int) -> list[Fraction]:
+def by_the_formula(draft, odds, count):
     """[(A + y + z)^K − (A + y)^K]/[(A + u)^K − A^K] with u = 1, as printed; tokens in ascending
     order of rank.
     """
@@ -28,7 +26,7 @@ def by_the_formula(draft: list[Fraction], odds: Fraction, count: int) -> list[Fr
 
 @pytest.mark.parametrize("count", [1, 2, 4, 257])
 @pytest.mark.parametrize("odds", [0.0, 2.0**-60, 0.375, 2.0**12, 2.0**80])
-def test_the_selected_law_is_the_formula_in_fractions(odds: float, count: int) -> None:
+def test_the_selected_law_is_the_formula_in_fractions(odds, count):
     """Dyadic masses: the fractions are the floats. Every entry is right to some units in the last
     place, the tiny ones too.
     """
@@ -41,22 +39,22 @@ def test_the_selected_law_is_the_formula_in_fractions(odds: float, count: int) -
     np.testing.assert_allclose(found, [float(each) for each in exact], rtol=1e-13, atol=1e-26)
 
 
-def test_a_token_that_is_not_drafted_is_not_selected() -> None:
+def test_a_token_that_is_not_drafted_is_not_selected():
     ranked = RankedTokens.of(np.array([0.5, 0.0, 0.5]), np.array([0.0, 0.75, 0.25]), 0.0, 2)
     np.testing.assert_allclose(ranked.selected, [0.25, 0.0, 0.75], atol=1e-16)
     assert ranked.odds(0) == 0.0
     assert ranked.odds(2) == 1.0  # half of a sequence's mass is below the other half
 
 
-def test_expected_tokens_are_the_block_weights_of_the_selected_sequence() -> None:
+def test_expected_tokens_are_the_block_weights_of_the_selected_sequence():
     """1 + Σ_i E[w_i], w_i = min(1, w_{i−1} q/s), in fractions over all pairs of sequences of two
     tokens.
     """
     # token 0 ranks higher, against the order of their numbers
     draft, target = [Fraction(1, 4), Fraction(3, 4)], [Fraction(3, 4), Fraction(1, 4)]
-    chosen: Counter[tuple[int, int]] = Counter()
+    chosen = Counter()
     for one, other in itertools.product(itertools.product((0, 1), repeat=2), repeat=2):
-        chosen[min(one, other)] += math.prod(draft[x] for x in (*one, *other))  # type: ignore[assignment]
+        chosen[min(one, other)] += math.prod(draft[x] for x in (*one, *other))
     first = [chosen[x, 0] + chosen[x, 1] for x in (0, 1)]
     total = Fraction(1)
     for (x, y), mass in chosen.items():
@@ -70,7 +68,7 @@ def test_expected_tokens_are_the_block_weights_of_the_selected_sequence() -> Non
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
-def test_more_sequences_can_lose(count: int) -> None:
+def test_more_sequences_can_lose(count):
     """Equal models: one draft is always kept, of two the higher-ranked is kept with 1/4 + 1/2, of K
     with (1/2)^K + 1/2.
     """
@@ -78,7 +76,7 @@ def test_more_sequences_can_lose(count: int) -> None:
     assert found.block_efficiency == pytest.approx(1.5 + 0.5**count, abs=1e-14)
 
 
-def test_a_long_improbable_block_of_many_sequences() -> None:
+def test_a_long_improbable_block_of_many_sequences():
     """64 sequences of 60 tokens: joint masses around 1e−60 to the 64th power. Counts stay sums of
     probabilities.
     """
@@ -94,7 +92,7 @@ def test_a_long_improbable_block_of_many_sequences() -> None:
     np.testing.assert_allclose(ranked.selected, draft, rtol=1e-10)
 
 
-def test_equal_ratios_are_ranked_by_the_tokens_numbers() -> None:
+def test_equal_ratios_are_ranked_by_the_tokens_numbers():
     """Beyond 16 tokens NumPy's own sort does not keep the order of equals."""
     draft, twice = np.full(60, 1 / 60), np.arange(60) % 3 == 0
     ranked = RankedTokens.of(draft, (1.0 + twice) / 80, 0.0, 2)

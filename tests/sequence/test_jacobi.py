@@ -1,7 +1,5 @@
 """Speculative Jacobi decoding: exact laws of several passes, steps of its couplings, samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -28,23 +26,21 @@ CHAIN = MarkovModel([[0.0, 1.0], [0.5, 0.5]])
         (MarkovModel([[0.0, 0.6, 0.4], [0.2, 0.2, 0.6], [0.5, 0.1, 0.4]]), 2, 2),
     ],
 )
-def test_the_text_has_the_targets_law(
-    coupling: str, model: MarkovModel, window: int, length: int
-) -> None:
-    scheme = Jacobi(window, coupling)  # type: ignore[arg-type]
+def test_the_text_has_the_targets_law(coupling, model, window, length):
+    scheme = Jacobi(window, coupling)
     found = jacobi_law(scheme, model=model, context=[1], length=length)
     assert found.distribution == pytest.approx(sequence_law(model, [1], length), abs=1e-14)
 
 
 @pytest.mark.parametrize("coupling", ["maximal", "inversion"])
-def test_on_independent_tokens_a_draft_stays_once_it_has_been_coupled(coupling: str) -> None:
+def test_on_independent_tokens_a_draft_stays_once_it_has_been_coupled(coupling):
     """No law changes between passes: rejection of uniform drafts."""
-    scheme = Jacobi(1, coupling)  # type: ignore[arg-type]
+    scheme = Jacobi(1, coupling)
     found = jacobi_law(scheme, model=ZerothOrder([0.75, 0.25]), context=[], length=2)
     assert found.steps == pytest.approx(1 + 0.25, abs=1e-15)
 
 
-def test_races_are_inversions_for_two_tokens() -> None:
+def test_races_are_inversions_for_two_tokens():
     """A race counts steps as the enumeration of one uniform per position expects, and writes the
     target's text.
     """
@@ -64,7 +60,7 @@ def test_races_are_inversions_for_two_tokens() -> None:
     assert not alarms(counts, law, runs).any()
 
 
-def test_steps_say_what_stood() -> None:
+def test_steps_say_what_stood():
     scheme, randomness = Jacobi(2), Sampled(3)
     state = scheme.start(model=CHAIN, context=[0], randomness=randomness)
     for _ in range(20):

@@ -2,15 +2,12 @@
 as they say.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import otm
 from otm.sequence import (
     DraftSelection,
-    TableModel,
     ZerothOrder,
     best_step,
     level_cut_upper,
@@ -20,7 +17,7 @@ from otm.sequence.level_cuts import conjugate
 from tests.sequence.toys import asked, smooth_models
 
 
-def bound(draft: TableModel, target: TableModel, k: int, length: int) -> float:
+def bound(draft, target, k, length):
     """The sum of the one-step optima of the laws of whole levels, exactly."""
     total = 1.0
     for n in range(1, length + 1):
@@ -30,7 +27,7 @@ def bound(draft: TableModel, target: TableModel, k: int, length: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_it_bounds_the_best_step(seed: int) -> None:
+def test_it_bounds_the_best_step(seed):
     pair, k = smooth_models(3, 2, seed), 2 + seed
     exact = bound(*pair, k, 2)
     assert best_step(DraftSelection(k, 2), **asked(pair)).lower <= exact
@@ -43,7 +40,7 @@ def test_it_bounds_the_best_step(seed: int) -> None:
     assert found[0].tokens.value == pytest.approx(exact, abs=0.3)
 
 
-def test_samples_that_agree_leave_the_second_term_of_the_deviation() -> None:
+def test_samples_that_agree_leave_the_second_term_of_the_deviation():
     """min(q, λ p) sums to 1/2 on every path, with λ = 1: 7 λ ln(2/δ)/(3 (n − 1)) above 1 + 1/2."""
     models = asked((ZerothOrder([1.0, 0.0]), ZerothOrder([0.5, 0.5])))
     tokens = level_cut_upper(**models, num_drafts=1, length=1, samples=300, rng=0).tokens
@@ -52,14 +49,14 @@ def test_samples_that_agree_leave_the_second_term_of_the_deviation() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_the_conjugate(k: int) -> None:
+def test_the_conjugate(k):
     slopes = np.linspace(0.0, k, 7)
     x = np.linspace(0.0, 1.0, 20001)
     expected = (1 - (1 - x) ** k - slopes[:, None] * x).max(axis=1)
     np.testing.assert_allclose(conjugate(slopes, k), expected, atol=1e-7)
 
 
-def test_no_mean_above_what_a_step_can_yield() -> None:
+def test_no_mean_above_what_a_step_can_yield():
     """Eight sequences accept nearly all, and a sample of two paths then says more than all about
     every other time.
     """
@@ -69,7 +66,7 @@ def test_no_mean_above_what_a_step_can_yield() -> None:
         assert tokens.value <= tokens.high <= 4.0
 
 
-def test_on_one_level_it_is_the_optimum_whatever_is_drawn() -> None:
+def test_on_one_level_it_is_the_optimum_whatever_is_drawn():
     """1 + 15/16 with two drafts; 64 slopes miss the best one by 1/64 at most."""
     pair = ZerothOrder([0.75, 0.25]), ZerothOrder([0.5, 0.5])
     found = level_cut_upper(**asked(pair), num_drafts=2, length=1, samples=3, rng=0)

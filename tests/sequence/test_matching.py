@@ -2,11 +2,8 @@
 all paths, and every budget from one tree.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +11,9 @@ import pytest
 from otm.sequence import (
     DraftTree,
     Ersd,
-    LanguageModel,
     LikeliestTree,
     MatchingDecoder,
     NoiseTree,
-    Randomness,
     SharedNoise,
     ZerothOrder,
     best_step,
@@ -39,16 +34,14 @@ class Repeated(MatchingDecoder):
 
     title, num_nodes, depth = "repeated", 4, 3
 
-    def draft(
-        self, model: LanguageModel, context: tuple[int, ...], randomness: Randomness
-    ) -> DraftTree:
+    def draft(self, model, context, randomness):
         last = context[-1]
         return DraftTree(TreeShape([0, 1, 2, 0]), context, np.array([-1, last, last, last, 0]), {})
 
 
 @pytest.mark.parametrize("seed", [0, 2**63])
 @pytest.mark.parametrize("eos", [None, 3])
-def test_the_text_is_a_function_of_seed_and_target(seed: int, eos: int | None) -> None:
+def test_the_text_is_a_function_of_seed_and_target(seed, eos):
     """Five drafters, each with a draft model of its own, and none; nothing comes from the rng. It
     ends where the plain text ends.
     """
@@ -76,13 +69,13 @@ def test_the_text_is_a_function_of_seed_and_target(seed: int, eos: int | None) -
 # --- the likeliest paths
 
 
-def products(model: LanguageModel, path: tuple[int, ...]) -> float:
+def products(model, path):
     """The probability of a path."""
     return math.prod(float(model.next(path[:place])[path[place]]) for place in range(len(path)))
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_other_paths_are_likelier_and_sample_and_match_is_their_best(seed: int) -> None:
+def test_no_other_paths_are_likelier_and_sample_and_match_is_their_best(seed):
     """In falling order, so that one tree answers for all smaller ones."""
     draft, target = random_models(3, 3, np.random.default_rng([21, seed]))
     masses = sorted((products(draft, path) for path in contexts(3, 3)[1:]), reverse=True)
@@ -120,12 +113,12 @@ CHAIN = [(0,), (0, 0), (0, 0, 0)]
         ),
     ],
 )
-def test_ties_and_widths(decoder: LikeliestTree, mass: list[float], paths: list[Any]) -> None:
+def test_ties_and_widths(decoder, mass, paths):
     tree = decoder.draft(ZerothOrder(mass), (7,), Enumerated({}))
     assert tree.contexts() == [(7,), *((7, *path) for path in paths)]
 
 
-def test_at_a_vocabulary_of_a_hundred_thousand() -> None:
+def test_at_a_vocabulary_of_a_hundred_thousand():
     """Ties and zeros included, the selection without a sort is the stable sort's."""
     mass = np.random.default_rng(5).integers(0, 5, 100_000).astype(float)
     mass /= mass.sum()

@@ -1,7 +1,5 @@
 """Toy models: the protocol, what they remember, where texts end, and what they refuse."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -12,7 +10,6 @@ import otm
 from otm.sequence import (
     Absorbing,
     BlockMarginals,
-    LanguageModel,
     MarkovModel,
     Memoised,
     SpeculativeSampling,
@@ -27,7 +24,7 @@ from tests.sequence.toys import asked, random_models
 
 HALVES = [0.5, 0.5]
 TABLE = {(): HALVES, (0,): [0.25, 0.75], (1,): [1.0, 0.0]}
-MODELS: list[LanguageModel] = [
+MODELS = [
     ZerothOrder([0.25, 0.75]),
     MarkovModel([[0.9, 0.1], [0.2, 0.8]]),
     MarkovModel([0.3, 0.7]),
@@ -38,14 +35,14 @@ MODELS: list[LanguageModel] = [
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-def test_a_batch_is_its_rows(model: LanguageModel) -> None:
+def test_a_batch_is_its_rows(model):
     contexts = [(), (0,), (1,), (0,)]
     batch = model.next_batch(contexts)
     assert batch.dtype == np.float64 and batch.shape == (4, model.num_tokens) == (4, 2)
     assert [model.next(context).tolist() for context in contexts] == batch.tolist()
 
 
-def test_a_chain_remembers_its_order_and_fills_short_contexts_with_token_0() -> None:
+def test_a_chain_remembers_its_order_and_fills_short_contexts_with_token_0():
     _, model = markov_pair(3, order=2, rng=np.random.default_rng(0))
     rows = [model.next(c).tolist() for c in ([2, 0, 1], [1, 0, 1], [2, 1], [], [2])]
     wanted = [model.table[pair].tolist() for pair in ((0, 1), (0, 1), (2, 1), (0, 0), (0, 2))]
@@ -53,7 +50,7 @@ def test_a_chain_remembers_its_order_and_fills_short_contexts_with_token_0() -> 
 
 
 @pytest.mark.parametrize(("similarity", "order"), [(0.0, 1), (0.3, 2), (0.9, 0), (1.0, 2)])
-def test_similarity_scales_the_distance(similarity: float, order: int) -> None:
+def test_similarity_scales_the_distance(similarity, order):
     """TV(s·q + (1 − s)·d, q) = (1 − s)·TV(d, q), row by row."""
     draft, target = markov_pair(4, order=order, similarity=similarity, rng=1)
     unrelated, same = markov_pair(4, order=order, similarity=0.0, rng=1)
@@ -63,7 +60,7 @@ def test_similarity_scales_the_distance(similarity: float, order: int) -> None:
     assert draft.order == order
 
 
-def test_the_joint_law_is_the_product_of_conditionals() -> None:
+def test_the_joint_law_is_the_product_of_conditionals():
     model, _ = random_models(3, 3, np.random.default_rng(0))
     law = sequence_law(model, [2], 2)
     for x, y in itertools.product(range(3), repeat=2):
@@ -75,19 +72,19 @@ class Counting:
 
     num_tokens = 2
 
-    def __init__(self, row: Any = HALVES) -> None:
+    def __init__(self, row=HALVES):
         self.row, self.asked, self.calls = row, list[Any](), 0
 
-    def next(self, context: Any) -> np.ndarray:
+    def next(self, context):
         return self.next_batch([context])[0]
 
-    def next_batch(self, contexts: Any) -> np.ndarray:
+    def next_batch(self, contexts):
         self.calls += 1
         self.asked += map(tuple, contexts)
         return np.array([self.row] * len(contexts))
 
 
-def test_what_is_remembered_is_asked_once_and_checked_once() -> None:
+def test_what_is_remembered_is_asked_once_and_checked_once():
     inner = Counting()
     model = Memoised(inner)
     model.next_batch([(0,), (1,), (0,)])
@@ -106,7 +103,7 @@ def test_what_is_remembered_is_asked_once_and_checked_once() -> None:
             next_distributions(broken, [(3,)], name="draft")
 
 
-def test_the_end_repeats_itself() -> None:
+def test_the_end_repeats_itself():
     """A prompt may contain it, and the model is not asked beyond it."""
     ends = Absorbing(ZerothOrder([0.25, 0.75]), eos=0)
     assert ends.next([1, 1]).tolist() == [0.25, 0.75]
@@ -146,7 +143,7 @@ def test_the_end_repeats_itself() -> None:
         ),
     ],
 )
-def test_refusals(make: Any, said: str) -> None:
+def test_refusals(make, said):
     with pytest.raises(otm.errors.OtmError, match=said):
         make()
 
@@ -161,7 +158,7 @@ def test_refusals(make: Any, said: str) -> None:
         ([HALVES] * 2, r"one distribution per context, \(1, V\); it returned shape \(2, 2\)"),
     ],
 )
-def test_the_gate_says_which_model_and_context(answer: Any, said: str, monkeypatch: Any) -> None:
+def test_the_gate_says_which_model_and_context(answer, said, monkeypatch):
     model = Counting()
     monkeypatch.setattr(model, "next_batch", lambda contexts: np.array(answer))
     with pytest.raises(otm.errors.InvalidDistribution, match=said):
@@ -186,7 +183,7 @@ NARROW = np.float32([1 / 3, 1 / 3, 1 / 3])  # in float64 it sums to 1 + 3e-8
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_a_float32_table_is_the_distribution_that_it_rounds(model: LanguageModel) -> None:
+def test_a_float32_table_is_the_distribution_that_it_rounds(model):
     assert model.next([]).tolist() == pytest.approx([1 / 3] * 3, abs=1e-16)
     target = ZerothOrder(np.float32([0.5, 0.3, 0.2]))
     found, exact = (

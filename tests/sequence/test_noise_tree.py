@@ -2,10 +2,7 @@
 against its sampler, one draft against the race, and scales against simulated mismatches.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +12,11 @@ from otm.errors import OtmError
 from otm.overlap.curve import Containment
 from otm.races import race_match
 from otm.sequence import (
-    DraftTree,
     MarkovModel,
     NoiseTree,
-    Randomness,
     Sampled,
     SharedNoise,
     Staged,
-    Step,
     ZerothOrder,
     belief_rows,
     best_step,
@@ -33,7 +27,6 @@ from otm.sequence import (
     step,
     step_law,
 )
-from otm.sequence.decoder import Conditionals
 from otm.sequence.noise_tree import LEAST_SCALE, MOST_SCALE
 from tests.contracts.alarms import alarms
 from tests.sequence.toys import asked, contexts, outcomes_of, random_models, smooth_models
@@ -43,7 +36,7 @@ from tests.sequence.toys import asked, contexts, outcomes_of, random_models, smo
 class Redrawn(NoiseTree):
     """Where the target's token is not drafted, draws another one instead of keeping it."""
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         found = super().verify(tree, target, randomness)
         kept = found.tokens[: found.accepted]
         return dataclasses.replace(
@@ -54,12 +47,12 @@ class Redrawn(NoiseTree):
 BROKEN = [Redrawn(1, 1, cells=2)]
 
 
-def seeded(seed: int) -> Sampled:
+def seeded(seed):
     return Sampled(np.random.default_rng(0), SharedNoise(seed))
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_other_paths_are_believed_in_more(seed: int) -> None:
+def test_no_other_paths_are_believed_in_more(seed):
     """All paths of three tokens, their beliefs from logits and noise, written anew. A draft without
     mass is never made.
     """
@@ -77,7 +70,7 @@ def test_no_other_paths_are_believed_in_more(seed: int) -> None:
         np.testing.assert_allclose(drafted, live[:size], rtol=1e-12)
 
 
-def test_steps_have_the_enumerated_law() -> None:
+def test_steps_have_the_enumerated_law():
     """Sampled on whole noise, enumerated by cells: 1,500 steps against every outcome's mass."""
     models, samples = asked(smooth_models(3, 3, seed=4)), 1_500
     decoder, rng = NoiseTree(3, 2, 0.7, cells=2), np.random.default_rng(8)
@@ -89,7 +82,7 @@ def test_steps_have_the_enumerated_law() -> None:
     assert not alarms(np.array([*counts.values()]), np.array([*law.values()]), samples).any()
 
 
-def test_one_draft_matches_as_a_race() -> None:
+def test_one_draft_matches_as_a_race():
     """The likeliest path of one token is the draft race's winner, whatever the scale; with finer
     cells of noise its acceptance tends to the race's.
     """
@@ -111,7 +104,7 @@ def test_one_draft_matches_as_a_race() -> None:
     assert found.low[1] <= 1 + float(race_match(*wide, [Containment()])[0]) <= found.high[1]
 
 
-def test_expected_tokens_are_those_of_steps() -> None:
+def test_expected_tokens_are_those_of_steps():
     """One tree answers for all sizes: on the same noises the means of real steps, to the digit."""
     models = asked(smooth_models(4, 5, seed=2), [2])
     noises = [SharedNoise(seed) for seed in range(40)]
@@ -126,7 +119,7 @@ def test_expected_tokens_are_those_of_steps() -> None:
     assert np.all(np.diff(found.value) >= 0)
 
 
-def test_the_scale_is_found_and_its_interval_covers() -> None:
+def test_the_scale_is_found_and_its_interval_covers():
     """400 fits of 90 % intervals to logits that differ by Gumbel noise of a scale, what the belief
     presumes, cover as often as a binomial variable does, at 1e-6; scores vanish at the estimates.
     """
@@ -144,7 +137,7 @@ def test_the_scale_is_found_and_its_interval_covers() -> None:
     assert scipy.stats.binom.sf(held, trials, 0.93) > 1e-6
 
 
-def test_scales_at_the_ends() -> None:
+def test_scales_at_the_ends():
     rows = np.array([[0.0, 1.0], [2.0, -np.inf], [1.0, 0.0]] * 9)
     sure = fit_scale(rows, [1, 0, 0] * 9)
     assert sure.value == sure.low == pytest.approx(LEAST_SCALE)
@@ -155,7 +148,7 @@ def test_scales_at_the_ends() -> None:
     assert with_lost.samples == 4
 
 
-def test_steps_tell_the_scale() -> None:
+def test_steps_tell_the_scale():
     """A row for each level that a step reached, as its noise and draft say."""
     draft, target = smooth_models(4, 4, seed=1)
     tree = NoiseTree(8, 3).draft(draft, (3,), seeded(5))
@@ -167,7 +160,7 @@ def test_steps_tell_the_scale() -> None:
         np.testing.assert_allclose(row, wanted, rtol=1e-14)
 
 
-def test_noise_that_is_drawn_anew_after_a_step_is_lossy() -> None:
+def test_noise_that_is_drawn_anew_after_a_step_is_lossy():
     """Whether a path is drafted tells of the noise below it, with which the target must go on.
 
     The drafter knows whether each number is above the median. Texts after 0, uniform in truth, are
@@ -202,6 +195,6 @@ PAIR = asked((ZerothOrder([0.5, 0.5]), ZerothOrder([0.5, 0.5])))
         (lambda: Staged(NoiseTree(3, 2), PAIR["draft"], 2), "fresh noise"),
     ],
 )
-def test_what_is_refused(call: Any, said: str) -> None:
+def test_what_is_refused(call, said):
     with pytest.raises(OtmError, match=said):
         call()

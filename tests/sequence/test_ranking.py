@@ -1,9 +1,5 @@
 """Decoders ranked against the best step, and delayed expansions by their speed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 import otm
@@ -28,7 +24,7 @@ from otm.trees import TreeShape
 from tests.sequence.toys import asked
 
 
-def test_four_drafted_tokens() -> None:
+def test_four_drafted_tokens():
     pairs = TreeShape.sequences(2, 2)
     models = asked((ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.2, 0.35, 0.45])))
     sampling, block, gsd, traversal, beam = listed = [
@@ -58,15 +54,15 @@ MODELS = asked(
 )
 
 
-def multipath(stem: int, branches: int, length: int) -> GreedyMultipath:
+def multipath(stem, branches, length):
     return GreedyMultipath(branches, length, stem)
 
 
-def by_vertex(stem: int, branches: int, length: int) -> TreeVerification:
+def by_vertex(stem, branches, length):
     return TreeVerification(TreeShape.delayed(stem, branches, length), otm.IID(1), otm.Optimal())
 
 
-def test_every_shape_within_the_budget_once() -> None:
+def test_every_shape_within_the_budget_once():
     found = delayed_expansions(multipath, **MODELS, num_nodes=5)
     shapes = [(one.stem, one.num_branches, one.length) for one in found]
     wanted = [
@@ -81,7 +77,7 @@ def test_every_shape_within_the_budget_once() -> None:
 
 
 @pytest.mark.parametrize("make", [multipath, by_vertex])
-def test_where_the_models_agree_first_it_pays_to_branch_late(make: Any) -> None:
+def test_where_the_models_agree_first_it_pays_to_branch_late(make):
     """The first token is certain; of three drafts after it one is a 1 with 1 − (3/4)³ = 37/64, of
     3/4 wanted, and 0 has its 1/4.
     """

@@ -1,7 +1,5 @@
 """Refined scores: on toys most of what there is to win is won, and tiny masses are no trouble."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -12,14 +10,11 @@ from otm.sequence import (
     BlockKSeq,
     Decoder,
     DraftSelection,
-    DraftTree,
     GreedyMultipath,
     LanguageModel,
     MarkovModel,
-    Randomness,
     RefinedScores,
     Sampled,
-    Step,
     TableModel,
     best_step,
     expected_step,
@@ -28,8 +23,6 @@ from otm.sequence import (
     step,
     step_law,
 )
-from otm.sequence.decoder import Conditionals
-from otm.sequence.models import Context
 from otm.sequence.refined_scores import ScoredPaths
 from otm.sequence.score_law import Unrefined
 from tests.sequence.toys import asked, bias, contexts, smooth_models
@@ -46,18 +39,18 @@ class ByContext(Decoder):
     lossless, num_nodes, depth = True, 2, 2
     colder: LanguageModel
 
-    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
+    def draft(self, model, context, randomness):
         mass = model.next(context)
         if -(mass @ np.log(mass)) < 0.5:
             return RefinedScores(1, 2).draft(model, context, randomness)
         return RefinedScores(2, 1).draft(self.colder, context, randomness)
 
-    def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
+    def verify(self, tree, target, randomness):
         plan = RefinedScores(2, 1) if tree.shape.depth == 1 else RefinedScores(1, 2)
         return plan.verify(tree, target, randomness)
 
 
-def test_drafts_by_another_law_in_each_context_are_lossless() -> None:
+def test_drafts_by_another_law_in_each_context_are_lossless():
     """Texts of several steps, each with its context's own K, L and temperature of drafts."""
     table = np.array([[0.9, 0.1], [0.6, 0.4]])
     squares = table**2 / (table**2).sum(axis=1, keepdims=True)
@@ -67,7 +60,7 @@ def test_drafts_by_another_law_in_each_context_are_lossless() -> None:
     np.testing.assert_allclose(found, sequence_law(target, [0], 4), atol=1e-12)
 
 
-def test_most_of_the_gap_is_closed() -> None:
+def test_most_of_the_gap_is_closed():
     """Between `Optimal` vertex by vertex and the best step: nine tenths on these toys
     (docs/theory.md, "Refined scores").
     """
@@ -88,7 +81,7 @@ def test_most_of_the_gap_is_closed() -> None:
     assert won >= 0.85 * wanted
 
 
-def test_more_cells_are_no_worse() -> None:
+def test_more_cells_are_no_worse():
     models = asked(smooth_models(4, 2, 7))
     few, some, many = (
         expected_step(RefinedScores(3, 2, cells=cells), **models).block_efficiency
@@ -97,7 +90,7 @@ def test_more_cells_are_no_worse() -> None:
     assert few < some < many
 
 
-def test_a_sampled_step_names_the_winner() -> None:
+def test_a_sampled_step_names_the_winner():
     models = asked(smooth_models(3, 3, 0))
     for seed in range(50):
         one = step(RefinedScores(2, 3), **models, randomness=Sampled(seed))
@@ -112,7 +105,7 @@ def test_a_sampled_step_names_the_winner() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("tiny", [1e-16, 1e-17, 1e-100, 1e-310])
-def test_masses_that_a_sum_does_not_register(decoder: Decoder, tiny: float) -> None:
+def test_masses_that_a_sum_does_not_register(decoder, tiny):
     """Logits 40 apart are enough for the first two: lossless all the same, and the expected step is
     the enumerated one.
     """
@@ -128,7 +121,7 @@ def test_masses_that_a_sum_does_not_register(decoder: Decoder, tiny: float) -> N
         assert efficiency == pytest.approx(law.block_efficiency, abs=1e-13)
 
 
-def test_paths_on_which_few_winners_are_accepted_are_left_alone() -> None:
+def test_paths_on_which_few_winners_are_accepted_are_left_alone():
     """Token 0 is drafted with .5 and wanted with .001, so that F = .002 < a/100 after it: lossless,
     at no more than F q less.
     """

@@ -3,20 +3,16 @@ lossless; every level of stochastic beams is a sample of sequences without
 replacement, exactly, and their clocks by simulation.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections import Counter
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 
 import otm
 from otm.sequence import (
-    DraftTree,
     PredictableTree,
     SampledTree,
     StochasticBeam,
@@ -25,18 +21,16 @@ from otm.sequence import (
     sequence_law,
     step_law,
 )
-from otm.sequence.models import Context, LanguageModel
-from otm.sequence.randomness import Randomness
 from otm.sequence.sampled_tree import GrowingTree
 from tests.contracts.alarms import alarms
 from tests.sequence.toys import SUCCESSIVE, asked, bias, random_models, smooth_models
 
 
-def trees(decoder: PredictableTree, model: LanguageModel) -> Counter[tuple[Context | None, ...]]:
+def trees(decoder, model):
     """The law of the drafted paths, in the order in which they were drafted."""
-    found: Counter[tuple[Context | None, ...]] = Counter()
+    found = Counter()
     for tree, mass in outcomes(lambda randomness: decoder.draft(model, (), randomness)):
-        found[tuple(tree.contexts()[1:])] += mass  # type: ignore[assignment]
+        found[tuple(tree.contexts()[1:])] += mass
     return found
 
 
@@ -66,12 +60,12 @@ def trees(decoder: PredictableTree, model: LanguageModel) -> Counter[tuple[Conte
         (SampledTree(5, 2), [0.0, 1.0], {((1,), (1, 1)): 1.0}),
     ],
 )
-def test_the_most_valuable_slot_goes_next(decoder: Any, mass: Any, exact: Any) -> None:
+def test_the_most_valuable_slot_goes_next(decoder, mass, exact):
     wanted = {paths: pytest.approx(float(mass), abs=1e-15) for paths, mass in exact.items()}
     assert trees(decoder, ZerothOrder(mass)) == wanted
 
 
-def test_as_many_drafts_as_tokens_lose_nothing() -> None:
+def test_as_many_drafts_as_tokens_lose_nothing():
     decoder = SampledTree(3, 1, otm.RecursiveRejection())
     law = step_law(decoder, **asked(smooth_models(3, 1, 0)))
     assert law.block_efficiency == pytest.approx(2.0, abs=1e-14)
@@ -84,7 +78,7 @@ class Whimsical(PredictableTree):
     num_nodes, depth = 4, 2
     verifier: otm.Verifier | None
 
-    def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
+    def draft(self, model, context, randomness):
         growing, sum_so_far = GrowingTree(model, context), 0
         while len(growing.parents) < 4 and sum_so_far % 5 != 4:
             every = range(len(growing.contexts))
@@ -97,7 +91,7 @@ class Whimsical(PredictableTree):
 
 
 @pytest.mark.parametrize("rule", SUCCESSIVE, ids=repr)
-def test_any_growth_that_looks_at_the_past_is_lossless(rule: otm.Verifier | None) -> None:
+def test_any_growth_that_looks_at_the_past_is_lossless(rule):
     shapes = set()
     for seed in range(6):
         draft, target = random_models(3, 2, np.random.default_rng([25, seed]))
@@ -114,7 +108,7 @@ def test_any_growth_that_looks_at_the_past_is_lossless(rule: otm.Verifier | None
     [(3, StochasticBeam(2, 2)), (2, StochasticBeam(3, 3)), (3, StochasticBeam(1, 2))],
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_a_level_is_a_sample_of_sequences(size: int, decoder: StochasticBeam, seed: int) -> None:
+def test_a_level_is_a_sample_of_sequences(size, decoder, seed):
     draft, _ = random_models(size, decoder.length, np.random.default_rng([26, seed]))
     joint = trees(decoder, draft)
     for level in range(1, decoder.length + 1):
@@ -126,13 +120,13 @@ def test_a_level_is_a_sample_of_sequences(size: int, decoder: StochasticBeam, se
             tuple(sequences[x] for x in row if x >= 0): pytest.approx(mass, abs=1e-14)
             for row, mass in zip(table.tokens.tolist(), table.mass.tolist(), strict=True)
         }
-        found: Counter[Any] = Counter(dict.fromkeys(wanted, 0.0))  # type: ignore[arg-type]
+        found = Counter(dict.fromkeys(wanted, 0.0))
         for paths, mass in joint.items():
             found[tuple(path for path in paths if path and len(path) == level)] += mass
         assert found == wanted
 
 
-def test_the_order_is_that_of_the_clocks() -> None:
+def test_the_order_is_that_of_the_clocks():
     """Clocks for all sequences of two tokens, a prefix rings with its first continuation: the joint
     law of both levels' beams.
     """
@@ -149,7 +143,7 @@ def test_the_order_is_that_of_the_clocks() -> None:
     assert not alarms(found[:, 0], found[:, 1], samples).any()
 
 
-def test_beside_a_sequence_of_nearly_all_mass() -> None:
+def test_beside_a_sequence_of_nearly_all_mass():
     """What is left is summed, never 1 − what was taken: the second beam is one of the two tokens of
     1e−20, with 1/3 and 2/3.
     """

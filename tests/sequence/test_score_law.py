@@ -2,14 +2,11 @@
 best that there are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import otm
 from otm.sequence.score_law import (
-    Refinement,
     ScoreLaw,
     _spread_over,
     refine,
@@ -19,7 +16,7 @@ from otm.sequence.score_law import (
 from tests.sequence.toys import random_pair_of_rows
 
 
-def check(found: Refinement) -> None:
+def check(found):
     """Σ_y p κ_y = κ, and every child has its level; both in units of probability."""
     p = found.draft
     live = np.flatnonzero(p > 0).tolist()
@@ -34,7 +31,7 @@ def check(found: Refinement) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_two_levels_down(seed: int) -> None:
+def test_two_levels_down(seed):
     """The first of them is the optimum."""
     rng = np.random.default_rng(seed)
     size, k, cells = int(rng.integers(2, 40)), int(rng.integers(1, 9)), int(rng.choice([2, 5, 64]))
@@ -50,7 +47,7 @@ def test_two_levels_down(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_levels_accept_more(seed: int) -> None:
+def test_no_levels_accept_more(seed):
     """The cut formula on an uneven resource: Σ min(F q, p a) is at most F·Q(T) + ∫ of the scores
     above P(T), for every set T.
     """
@@ -67,7 +64,7 @@ def test_no_levels_accept_more(seed: int) -> None:
     assert accepted == pytest.approx(bounds.min(), abs=1e-14)
 
 
-def test_the_last_token_below_the_cap_may_have_a_level_of_its_own() -> None:
+def test_the_last_token_below_the_cap_may_have_a_level_of_its_own():
     mass = np.array([0.2, 0.406, 0.152, 0.094, 0.067, 0.082])
     law = ScoreLaw(mass / mass.sum(), np.array([0.192, 0.404, 0.493, 0.603, 0.792, 2.153]))
     found = refine(law, 0.55, np.full(4, 0.25), np.array([0.047, 0.49, 0.189, 0.274]))
@@ -83,13 +80,11 @@ def test_the_last_token_below_the_cap_may_have_a_level_of_its_own() -> None:
         ([(1.0, 1.0, 1.0)], [0.0, 0.0, 0.0, 1.0]),
     ],
 )
-def test_a_part_without_width_is_one_cell_s(
-    parts: list[tuple[float, float, float]], wanted: list[float]
-) -> None:
+def test_a_part_without_width_is_one_cell_s(parts, wanted):
     assert _spread_over(ScoreLaw.uniform(2, np.linspace(0.0, 1.0, 5)), parts).tolist() == wanted
 
 
-def test_spread_is_kept() -> None:
+def test_spread_is_kept():
     """Equal models need no choice: all levels are 1 and every token keeps the whole score."""
     draft = np.random.default_rng(0).dirichlet(np.ones(8))
     found = refine_first(4, 64, draft, draft)
@@ -97,7 +92,7 @@ def test_spread_is_kept() -> None:
         np.testing.assert_allclose(found.child(token).mass, found.law.mass, atol=1e-14)
 
 
-def test_who_wins() -> None:
+def test_who_wins():
     """Against simulated scores; equal laws win equally often."""
     rng, num = np.random.default_rng(1), 200_000
     edges = np.array([0.0, 0.2, 0.7, 1.0])
@@ -112,7 +107,7 @@ def test_who_wins() -> None:
     np.testing.assert_allclose(win_probabilities(laws), share, atol=5 * 0.5 / np.sqrt(num))
 
 
-def test_a_wide_vocabulary() -> None:
+def test_a_wide_vocabulary():
     """Many tokens between floor and cap are served by few atoms, exactly."""
     rng = np.random.default_rng(3)
     logits = 2 * rng.normal(size=3000) + rng.normal(size=(2, 3000))

@@ -2,11 +2,8 @@
 winners on cells of noise.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ from tests.paths import ROOT
 MASK = 0xFFFFFFFF
 
 
-def word_by_word(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
+def word_by_word(counter, key):
     """The generator in Python's integers."""
     c, k = list(counter), list(key)
     for _ in range(10):
@@ -42,13 +39,13 @@ def word_by_word(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, .
         ),
     ],
 )
-def test_the_generator_is_philox(counter: Any, key: Any, words: Any) -> None:
-    arrays: Any = tuple(np.array(word, dtype=np.uint64) for word in counter)
+def test_the_generator_is_philox(counter, key, words):
+    arrays = tuple(np.array(word, dtype=np.uint64) for word in counter)
     assert tuple(philox(arrays, key).tolist()) == words == word_by_word(counter, key)
 
 
 @pytest.mark.parametrize(("seed", "position"), [(0, 0), (2**64 - 1, 3), (2**40 + 5, 2**33 + 1)])
-def test_uniforms_are_what_the_page_defines(seed: int, position: int) -> None:
+def test_uniforms_are_what_the_page_defines(seed, position):
     found = SharedNoise(seed).uniforms(position, 5)
     for token, uniform in enumerate(found.tolist()):
         counter = token // 2, position & MASK, position >> 32, 0
@@ -59,7 +56,7 @@ def test_uniforms_are_what_the_page_defines(seed: int, position: int) -> None:
     assert SharedNoise(seed).uniforms(position, 3).tolist() == found[:3].tolist()
 
 
-def test_the_page_s_vectors() -> None:
+def test_the_page_s_vectors():
     page = (ROOT / "docs" / "howto" / "matching.md").read_text(encoding="utf-8")
     rows = re.findall(r"\| (\d+) \| (\d+) \| \((.*?)\) \| ([0-9a-f ]+) \| (.*?), (.*?) \|", page)
     assert len(rows) == 3
@@ -73,7 +70,7 @@ def test_the_page_s_vectors() -> None:
 
 
 @pytest.mark.parametrize("mass", [[0.5, 0.3, 0.2], [1 - 1e-6, 1e-6, 0.0], [0.0, 1.0, 0.0]])
-def test_winners_on_cells_make_the_target_s_law(mass: list[float]) -> None:
+def test_winners_on_cells_make_the_target_s_law(mass):
     """The mean over all cells is q; a single cell agrees with noise that falls into it."""
     target, cells = np.array(mass), 3
     every = [np.array(cell) for cell in itertools.product(range(cells), repeat=3)]
@@ -82,7 +79,7 @@ def test_winners_on_cells_make_the_target_s_law(mass: list[float]) -> None:
     counts = np.zeros((cells,) * 3 + (3,))
     for seed in range(1_500):
         cell = NoiseRow.of(SharedNoise(seed).row(0, 3), cells).cell
-        counts[(*cell, SharedNoise(seed).choose(target, 0))] += 1  # type: ignore[misc]
+        counts[(*cell, SharedNoise(seed).choose(target, 0))] += 1
     for found, law in zip(counts.reshape(-1, 3), laws, strict=True):
         assert not alarms(found, law, int(found.sum())).any()
 
@@ -99,6 +96,6 @@ def test_winners_on_cells_make_the_target_s_law(mass: list[float]) -> None:
         (lambda: SharedNoise(0).choose([0.5, 0.6], 0), "sum to 1"),
     ],
 )
-def test_what_is_refused(call: Any, said: str) -> None:
+def test_what_is_refused(call, said):
     with pytest.raises(OtmError, match=said):
         call()

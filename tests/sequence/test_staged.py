@@ -2,15 +2,12 @@
 counted exactly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import otm
 from otm.sequence import (
     BlockVerification,
-    Decoder,
     DraftSelection,
     SampledTree,
     SpeculativeSampling,
@@ -36,7 +33,7 @@ SMALLEST, SMALL = random_models(2, 5, np.random.default_rng(62))
     ],
     ids=repr,
 )
-def test_the_law_is_that_of_the_middle_model_s_drafts(inner: Decoder) -> None:
+def test_the_law_is_that_of_the_middle_model_s_drafts(inner):
     for seed in range(2):
         middle, target = random_models(2, 4, np.random.default_rng([61, seed]))
         staged = step_law(Staged(inner, middle, 2), **asked((SMALLEST, target)))
@@ -47,10 +44,10 @@ def test_the_law_is_that_of_the_middle_model_s_drafts(inner: Decoder) -> None:
 HALF = ZerothOrder([0.5, 0.5])
 
 
-def test_a_lossy_stage_makes_a_lossy_whole() -> None:
+def test_a_lossy_stage_makes_a_lossy_whole():
     lossy = Staged(SpeculativeSampling(1, otm.Lenience(0.5)), HALF, 2)
     assert not lossy.lossless
-    assert bias(lossy, ZerothOrder([0.9, 0.1]), HALF, step=step_law) > 0.05  # type: ignore[arg-type]
+    assert bias(lossy, ZerothOrder([0.9, 0.1]), HALF, step=step_law) > 0.05
 
 
 @pytest.mark.parametrize(
@@ -64,12 +61,12 @@ def test_a_lossy_stage_makes_a_lossy_whole() -> None:
         (Staged(Staged(SpeculativeSampling(1), HALF, 1), HALF, 2), [0.5, 0.5], [1.0, 1.0, 1.0]),
     ],
 )
-def test_calls(decoder: Staged, draft: list[float], calls: list[float]) -> None:
+def test_calls(decoder, draft, calls):
     found = expected_calls(decoder, draft=ZerothOrder(draft), context=[0])
     np.testing.assert_allclose(found, calls, atol=1e-14)
 
 
-def test_what_the_last_step_writes_beyond_the_chain_is_cut_off() -> None:
+def test_what_the_last_step_writes_beyond_the_chain_is_cut_off():
     """Equal models keep every draft: three tokens of a step, of which the second uses one."""
     decoder = Staged(SpeculativeSampling(2), HALF, 4)
     tree = decoder.draft(HALF, (1, 0), Sampled(np.random.default_rng(0)))

@@ -2,8 +2,6 @@
 vertex-by-vertex verification.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -25,7 +23,7 @@ from otm.trees import TreeShape
 from tests.sequence.toys import DISTINCT, IID, asked, random_models
 
 
-def test_a_pair_of_siblings_by_hand() -> None:
+def test_a_pair_of_siblings_by_hand():
     """Two i.i.d. children with the same token, each with one child: the second is another chance,
     on what the first left over.
     """
@@ -35,15 +33,15 @@ def test_a_pair_of_siblings_by_hand() -> None:
     # First child 0: w = (1/4)/(1/2) = 1/2. Its child 0: w = 1/2·(1/2) = 1/4. Rejected: Z = (1/2·3/4
     # − 1/2)₊ + … = 0, so vertex 1 has w = 0. The root then has q ∝ (1/4 − 1/2, 3/4 − 1/2)₊ = (0,
     # 1): the second child 0 weighs 0, and so does all below it.
-    found: Counter[tuple[int, ...]] = Counter()
+    found = Counter()
     decoder = TraversalVerification(tree.shape, IID)
     for one, mass in outcomes(lambda randomness: decoder.verify(tree, target.next, randomness)):
-        found[tuple(vertex for (vertex,) in one.survivors)] += mass  # type: ignore[assignment]
+        found[tuple(vertex for (vertex,) in one.survivors)] += mass
     assert found == {(1, 3): 1 / 4, (): 3 / 4}
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_never_fewer_tokens_than_vertex_by_vertex(seed: int) -> None:
+def test_never_fewer_tokens_than_vertex_by_vertex(seed):
     models = asked(random_models(2 + seed % 2, 3, np.random.default_rng([3, seed])))
     for tree in (TreeShape.sequences(2, 2), TreeShape([0, 1, 1, 0, 2])):
         traversal, vertex = (
@@ -53,7 +51,7 @@ def test_never_fewer_tokens_than_vertex_by_vertex(seed: int) -> None:
         assert traversal >= vertex - 1e-13
 
 
-def test_what_is_pending_after_a_rejection() -> None:
+def test_what_is_pending_after_a_rejection():
     # w·q = (.4, .2, .2), p = (.5, .1, .4): Z = .1, w' = .1/(.1 + .2) = 1/3, q' = (0, 1, 0).
     before = PendingVertex(0.8, np.array([0.5, 0.25, 0.25]), np.array([0.5, 0.1, 0.4]))
     after = before.after(0, DISTINCT)
@@ -69,7 +67,7 @@ def test_what_is_pending_after_a_rejection() -> None:
     assert PendingVertex(0.5, one, one).after(1, IID).weight == 0.0
 
 
-def test_where_steps_stop() -> None:
+def test_where_steps_stop():
     draft, target = random_models(2, 2, np.random.default_rng(5))
     decoder = TraversalVerification(TreeShape([0, 0, 1]))
     shape = decoder.shape
@@ -82,14 +80,14 @@ def test_where_steps_stop() -> None:
             assert one.stopped == ("rejected" if shape.children(last) else "end_of_draft")
 
 
-def test_fewer_tokens_than_children() -> None:
+def test_fewer_tokens_than_children():
     """A draft model that knows one token drafts one child; the other position stays empty."""
     pair = ZerothOrder([0.0, 1.0, 0.0]), ZerothOrder([0.25, 0.5, 0.25])
     law = step_law(TraversalVerification(TreeShape.batch(2)), **asked(pair))
     assert law.block_efficiency == 1.5
 
 
-def test_a_chain_deeper_than_recursion() -> None:
+def test_a_chain_deeper_than_recursion():
     models = asked((ZerothOrder([0.5, 0.5]),) * 2)
     one = step(TraversalVerification(TreeShape.chain(1200)), **models, randomness=Sampled(0))
     assert one.accepted == 1200

@@ -2,12 +2,8 @@
 certifies alone.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,10 +25,8 @@ from otm.sequence import (
 )
 from otm.sequence.best_step_lp import _by_enumeration
 from otm.sequence.decoder import independent_sequences
-from otm.sequence.models import Context
 from otm.sequence.tree_cuts import (
     PathTree,
-    TreeCut,
     hit_probability,
     largest_excess,
     priced_bound,
@@ -42,7 +36,7 @@ from tests.sequence.toys import IID, asked, contexts, random_models, smooth_mode
 
 
 @pytest.mark.parametrize("seed", range(18))
-def test_it_is_the_program_over_drafted_trees(seed: int) -> None:
+def test_it_is_the_program_over_drafted_trees(seed):
     rng = np.random.default_rng([1, seed])
     size, length, k = [(2, 2, 2), (3, 2, 2), (2, 3, 2), (2, 2, 3), (3, 1, 4), (3, 2, 1)][seed % 6]
     pair = random_models(size, length, rng) if seed % 2 else smooth_models(size, length, seed)
@@ -52,9 +46,9 @@ def test_it_is_the_program_over_drafted_trees(seed: int) -> None:
     assert cut.value == pytest.approx(enumerated.value, abs=1e-9)
 
 
-def antichains(paths: list[Context]) -> list[list[int]]:
+def antichains(paths):
     """Every set of paths none of which begins with another."""
-    found: list[list[int]] = [[]]
+    found = [[]]
     for i, path in enumerate(paths):
         apart = [
             all(path[: len(w)] != w and w[: len(path)] != path for w in (paths[j] for j in chosen))
@@ -65,7 +59,7 @@ def antichains(paths: list[Context]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_antichain_is_respected_and_the_cuts_bind(seed: int) -> None:
+def test_every_antichain_is_respected_and_the_cuts_bind(seed):
     draft, target = smooth_models(2 + seed % 2, 2, seed)
     found = best_step(DraftSelection(3, 2), **asked((draft, target)))
     laws = [sequence_law(draft, [], n) for n in (1, 2)]
@@ -85,25 +79,25 @@ def test_every_antichain_is_respected_and_the_cuts_bind(seed: int) -> None:
     ("size", "length", "k", "seed"),
     [(2, 2, 2, 571242538), (3, 2, 3, 612445087), (3, 3, 4, 9502183)],
 )
-def test_tiny_masses(size: int, length: int, k: int, seed: int) -> None:
+def test_tiny_masses(size, length, k, seed):
     """Small antichains bind: a solver with absolute tolerances sees nothing of them, the repair of
     the whole does.
     """
     rng = np.random.default_rng(seed)
     tables = [otm.from_logits(6.0 * rng.normal(size=(size + 1, size))) for _ in range(2)]
-    pair: Any = tuple(
+    pair = tuple(
         TableModel({path: table[[size, *path][-1]] for path in contexts(size, length)})
         for table in tables
     )
     assert 0 <= best_step(DraftSelection(k, length), **asked(pair)).gap <= 1e-9
 
 
-def test_sizes_close_together_become_knots_as_well() -> None:
+def test_sizes_close_together_become_knots_as_well():
     """Where none that are apart by 3 % are taken the rounds end with a gap of .0025."""
     assert 0 <= best_step(DraftSelection(3, 4), **asked(smooth_models(2, 4, 189))).gap <= 1e-9
 
 
-def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
+def cuts_bound(cuts, tree):
     """What cuts certify of accepted tokens by themselves, without the solver that found them: Σ
     weight·hit + Σ_y q(y) ν(y).
     """
@@ -122,7 +116,7 @@ def cuts_bound(cuts: Sequence[TreeCut], tree: PathTree) -> float:
     ("decoder", "size"),
     [(DraftSelection(8, 3), 8), (DraftSelection(4, 2), 20), (PrefixTree((2, 2)), 2)],
 )
-def test_cuts_certify_alone(decoder: Any, size: int) -> None:
+def test_cuts_certify_alone(decoder, size):
     """Far beyond enumeration, and of enumerated trees as well."""
     draft, target = smooth_models(size, decoder.depth, 1)
     found = best_step(decoder, **asked((draft, target)))
@@ -136,7 +130,7 @@ def test_cuts_certify_alone(decoder: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 6, 7, 9, 10, 11])  # those with a path at all
-def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
+def test_certificates_hold_whatever_the_solver_says(seed):
     """Any acceptances are repaired to feasible ones, any prices bound from above."""
     rng = np.random.default_rng(seed)
     draft, target = random_models(3, 2, rng)
@@ -163,9 +157,7 @@ def test_certificates_hold_whatever_the_solver_says(seed: int) -> None:
         ((ZerothOrder([0.5, 0.3, 0.2]), ZerothOrder([0.99, 0.01, 0.0])), 1, 10, 1e9),
     ],
 )
-def test_the_largest_excess_is_that_of_all_antichains(
-    pair: Any, length: int, k: int, scale: float
-) -> None:
+def test_the_largest_excess_is_that_of_all_antichains(pair, length, k, scale):
     tree = PathTree.of(*pair, (), length)
     proposed = scale * np.random.default_rng(k).exponential(size=len(tree.paths))
     ceiling = np.minimum(proposed, k * (1 - 1e-8) * tree.draft)
@@ -180,7 +172,7 @@ def test_the_largest_excess_is_that_of_all_antichains(
     assert largest_excess(tree, k, accepted[:-1]) == pytest.approx(max(1.0, worst), rel=1e-13)
 
 
-def test_an_excess_between_two_slopes_is_found() -> None:
+def test_an_excess_between_two_slopes_is_found():
     """Token by token as much as φ(i/n) allows, but at one i a little more."""
     n, k = 30, 2
     uniform = ZerothOrder(np.full(n, 1 / n))
@@ -206,9 +198,7 @@ WIDE = (ZerothOrder(np.full(49_152, 1 / 49_152)),) * 2
         (None, 0, WIDE, r"after 1 tokens there are 49,152 paths × 49,152 tokens.*level_cut_upper"),
     ],
 )
-def test_too_large(
-    limit: str | None, most: int, pair: Any, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large(limit, most, pair, said, monkeypatch):
     if limit:
         monkeypatch.setattr(tree_cuts, limit, most)
     with pytest.raises(otm.errors.TooLarge, match=said):
@@ -234,16 +224,16 @@ CHAINS = TreeShape.sequences(3, 2)
     ],
     ids=repr,
 )
-def test_which_drafts_are_independent_sequences(decoder: Any, count: int | None) -> None:
+def test_which_drafts_are_independent_sequences(decoder, count):
     assert independent_sequences(decoder) == count
 
 
-def test_level_by_level_is_not_optimal() -> None:
+def test_level_by_level_is_not_optimal():
     """The counterexample of docs/theory.md: the first level could accept for sure, the best step
     lets 1/16 of that go.
     """
-    rows: dict[Any, Any] = {path: [0.5, 0.5] for path in contexts(2, 2)}
-    pair: Any = (
+    rows = {path: [0.5, 0.5] for path in contexts(2, 2)}
+    pair = (
         TableModel(rows | {(0,): [1, 0], (1, 0): [0.75, 0.25]}),
         TableModel(rows | {(): [0.75, 0.25], (0,): [0, 1], (1,): [1, 0]}),
     )

@@ -1,7 +1,5 @@
 """SpecTr's draft selection, level by level: who survives a level, and how a step ends."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -37,11 +35,11 @@ SURE = (
     ],
 )
 def test_who_survives(
-    sequences: list[list[int]],
-    verifier: otm.Verifier,
-    models: tuple[TableModel, TableModel],
-    survivors: set[tuple[tuple[int, ...], ...]],
-) -> None:
+    sequences,
+    verifier,
+    models,
+    survivors,
+):
     """By token equality, whatever the rule accepted."""
     (count, length), (draft, target) = np.shape(sequences), models
     tree = DraftTree(
@@ -62,7 +60,7 @@ def test_who_survives(
     assert found == survivors
 
 
-def test_a_context_is_carried_along() -> None:
+def test_a_context_is_carried_along():
     model = TableModel({(7, 7): [0.0, 1.0], (7, 7, 1): [1.0, 0.0]})
     decoder = DraftSelection(1, 1, otm.Maximal())
     one = step(decoder, draft=model, target=model, context=[7, 7], randomness=Sampled(0))

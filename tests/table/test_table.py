@@ -1,16 +1,11 @@
 """The table against the verbs that it shares work between, on every array kind."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +16,8 @@ from scipy.special import entr
 
 import otm
 from otm._numba import _SealedFiles, code_path
-from otm.table import TableColumn, acceptance_table, arrays, table as module, table_columns
+from otm.table import acceptance_table, arrays, table as module, table_columns
 from otm.table.table import DESCRIPTIONS
-from tests.conftest import Backend
 from tests.overlap.instances import problems, slack
 from tests.tolerance import rounding
 
@@ -32,7 +26,7 @@ WAYS = ("in order", "in groups", "arrays")
 
 
 @contextlib.contextmanager
-def by(way: str) -> Iterator[None]:
+def by(way):
     """Compute tables on the host by compiled rows, of which short ones are put into groups too
     where no race is asked for, or, as where numba is not installed, by NumPy.
     """
@@ -47,7 +41,7 @@ def by(way: str) -> Iterator[None]:
         yield
 
 
-def wanted(column: TableColumn, draft: object, target: object) -> np.ndarray:
+def wanted(column, draft, target):
     """One column by the verb that users would call."""
     stem = STEMS[column.stem]
     problem = otm.Problem(draft=draft, target=target, law=stem.law(column.k))
@@ -59,7 +53,7 @@ def wanted(column: TableColumn, draft: object, target: object) -> np.ndarray:
     return otm.acceptance(stem.scheme, problem, by=by)
 
 
-def rows() -> Iterator[tuple[str, np.ndarray, np.ndarray, list[int]]]:
+def rows():
     """Weights (draft, target) of few blocks and numbers of drafts that between them take every
     branch of the compiled loops.
     """
@@ -101,12 +95,12 @@ def rows() -> Iterator[tuple[str, np.ndarray, np.ndarray, list[int]]]:
 
 
 @functools.cache
-def truths() -> dict[str, tuple[np.ndarray, np.ndarray, list[int], dict[str, Any]]]:
+def truths():
     """The rows, with their columns by the verbs and their descriptions by name."""
     found = {}
     for name, *weights, ks in rows():
         p, q = (otm.normalise(side) for side in weights)
-        true: dict[str, Any] = {c.name: wanted(c, p, q) for c in table_columns(ks)}
+        true = {c.name: wanted(c, p, q) for c in table_columns(ks)}
         true |= {"draft_entropy": entr(p).sum(), "target_entropy": entr(q).sum()}
         true |= {"tv": otm.divergences.total_variation(draft=p, target=q)}
         true |= {"kl_target_draft": otm.divergences.kl_divergence(draft=p, target=q)}
@@ -117,7 +111,7 @@ def truths() -> dict[str, tuple[np.ndarray, np.ndarray, list[int], dict[str, Any
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", [name for name, *_ in rows()])
-def test_every_column_is_what_the_verbs_say(way: str, name: str) -> None:
+def test_every_column_is_what_the_verbs_say(way, name):
     p, q, ks, true = truths()[name]
     names = {column.stem for column in table_columns(ks)}.union(DESCRIPTIONS)
     if way == "in groups":
@@ -137,9 +131,7 @@ def test_every_column_is_what_the_verbs_say(way: str, name: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS[::2])
 @pytest.mark.parametrize("kind", [np.asarray, torch.asarray])
-def test_neither_neighbours_nor_threads_change_a_bit(
-    way: str, kind: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_neighbours_nor_threads_change_a_bit(way, kind, monkeypatch):
     rng = np.random.default_rng(1)
     draft, target = (
         otm.examples.dirichlet(400, rng=rng, rows=23, concentration=0.2) for _ in range(2)
@@ -150,7 +142,7 @@ def test_neither_neighbours_nor_threads_change_a_bit(
     )
     p, q = (kind(otm.normalise(a)) for a in (draft, target))
 
-    def table(rows: slice, threads: int | None) -> np.ndarray:
+    def table(rows, threads):
         found = acceptance_table(draft=p[rows], target=q[rows], k=range(1, 9), threads=threads)
         return np.stack([*found.values, *found.description.values()])
 
@@ -164,7 +156,7 @@ def test_neither_neighbours_nor_threads_change_a_bit(
             np.testing.assert_array_equal(table(part, 1), whole[:, part])
 
 
-def test_every_kind_of_array(backend: Backend) -> None:
+def test_every_kind_of_array(backend):
     rng = np.random.default_rng(0)
     draft, target = (
         otm.examples.dirichlet(300, rng=rng, rows=4, concentration=0.3) for _ in range(2)
@@ -199,7 +191,7 @@ SELECTIONS = (
 
 
 @pytest.mark.parametrize(("width", "ks"), [(40, [1, 2, 7]), (3000, [1, 2, 64, 65])])
-def test_every_choice_of_columns_has_the_values_of_array_calls(width: int, ks: list[int]) -> None:
+def test_every_choice_of_columns_has_the_values_of_array_calls(width, ks):
     """Sorted rows and rows in groups, short, long, and with few tokens alive."""
     _, *sides = (np.stack(rows) for rows in zip(*problems(width, 3), strict=True))
     alive = np.random.default_rng(4).random(sides[0].shape) < 0.1
@@ -228,14 +220,14 @@ def test_every_choice_of_columns_has_the_values_of_array_calls(width: int, ks: l
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("width", [50, 600])
-def test_the_gate_of_fuzzy_is_open_up_to_its_threshold(way: str, width: int) -> None:
+def test_the_gate_of_fuzzy_is_open_up_to_its_threshold(way, width):
     """Pairs on both sides of it, some so near that groups leave them open."""
     rng, near = np.random.default_rng(7), np.outer([1, -1], [0.5, 0.1, 0.01, 1e-3, 1e-6, 1e-11])
     draft, away = rng.dirichlet(np.full(width, 0.5), size=2)
     draft[:3] = away[2:6] = 0.0
     draft, away = otm.normalise(draft), otm.normalise(away)
 
-    def target(share: float) -> np.ndarray:
+    def target(share):
         return draft + share * (away - draft)
 
     shares = [
@@ -255,13 +247,13 @@ def test_the_gate_of_fuzzy_is_open_up_to_its_threshold(way: str, width: int) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_gate_of_fuzzy_where_chords_are_exact(way: str) -> None:
+def test_the_gate_of_fuzzy_where_chords_are_exact(way):
     """Tokens at both ends of one group, far below 1, and of the group of [1, 2): what is lost
     between chord and curve is more than what is missing to the threshold.
     """
     ratio = np.array([1 / 16 - 2.0**-30, 1 / 32, 1.0, 2 - 2.0**-30])
 
-    def pair(low: float) -> tuple[np.ndarray, np.ndarray]:
+    def pair(low):
         high = low * (2 - ratio[:2].sum()) / 2 / (ratio[3] - 1)
         p = np.array([low / 2, low / 2, 1 - low - high, high])
         return p, p * ratio
@@ -277,14 +269,14 @@ def test_the_gate_of_fuzzy_where_chords_are_exact(way: str) -> None:
     np.testing.assert_allclose(found, [1.0, p[1] @ q[1]], rtol=0, atol=1e-15)
 
 
-def test_the_gate_of_fuzzy_lets_equals_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_of_fuzzy_lets_equals_through(monkeypatch):
     monkeypatch.setattr(arrays, "Fuzzy", functools.partial(otm.Fuzzy, threshold=0.0))
     with by("arrays"):
         found = acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1], columns=["fuzzy_iid"])
     assert found.values.tolist() == [1.0]
 
 
-def test_rows_on_the_host_are_read_as_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_on_the_host_are_read_as_they_are_given(monkeypatch):
     """Unless one of them is no distribution."""
     with pytest.raises(otm.errors.InvalidDistribution, match="target"):
         acceptance_table(draft=[0.5, 0.5], target=[[0.5, 0.5], [0.5, 0.9]], k=[1])
@@ -294,7 +286,7 @@ def test_rows_on_the_host_are_read_as_they_are_given(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("way", WAYS[::2])
-def test_logarithms_that_a_softmax_has_left_are_not_taken_again(way: str) -> None:
+def test_logarithms_that_a_softmax_has_left_are_not_taken_again(way):
     p, q = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])
     names = ["draft_entropy", "kl_target_draft"]
     with by(way):
@@ -303,11 +295,11 @@ def test_logarithms_that_a_softmax_has_left_are_not_taken_again(way: str) -> Non
     assert table.description["kl_target_draft"] == -0.75 + 1.75
 
 
-def test_array_calls_take_tensors() -> None:
+def test_array_calls_take_tensors():
     p, q, ks, _ = truths()["ties and zeros"]
     tensors = torch.asarray(p), torch.asarray(q)
-    wanted: Any = arrays.chunk_values(p, q, None, None, ks, module.NAMES)
-    found: Any = arrays.chunk_values(*tensors, None, None, ks, module.NAMES)
+    wanted = arrays.chunk_values(p, q, None, None, ks, module.NAMES)
+    found = arrays.chunk_values(*tensors, None, None, ks, module.NAMES)
     for mine, others in zip(found, wanted, strict=True):
         assert mine.keys() == others.keys()
         for name, value in mine.items():
@@ -315,7 +307,7 @@ def test_array_calls_take_tensors() -> None:
 
 
 @pytest.mark.long  # compiles everything
-def test_a_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> None:
+def test_a_process_that_compiles_computes_what_later_ones_do(tmp_path):
     """To the last bit: a run whose first shard came from the first kind and whose second came from
     the other is one run.
     """
@@ -344,7 +336,7 @@ def test_a_process_that_compiles_computes_what_later_ones_do(tmp_path: Path) -> 
     assert digests[0] == digests[1]
 
 
-def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numba_is_not_needed(monkeypatch):
     with_numba = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     monkeypatch.setitem(sys.modules, "numba", None)  # as where it is not installed
     for name in [name for name in sys.modules if name.startswith("otm.table.compiled")]:
@@ -359,7 +351,7 @@ def test_numba_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(without.values, with_numba.values, atol=rounding(2, 2))
 
 
-def test_every_verifier_names_its_columns() -> None:
+def test_every_verifier_names_its_columns():
     """A verifier without a column is left out of the table; one that names a column has it."""
     for make in otm.verifiers.VERIFIERS:
         held = {stem.name for stem in module._STEMS if type(stem.scheme) is make}
@@ -368,7 +360,7 @@ def test_every_verifier_names_its_columns() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS[::2])
-def test_logarithms_are_of_their_distributions_shape(way: str) -> None:
+def test_logarithms_are_of_their_distributions_shape(way):
     """One draft law against a batch of targets, each with its own logarithms; compiled loops must
     never read past an array.
     """
@@ -391,7 +383,7 @@ def test_logarithms_are_of_their_distributions_shape(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS[::2])
-def test_logarithms_of_nothing(way: str) -> None:
+def test_logarithms_of_nothing(way):
     """Where the mass is 0 a logarithm may be anything: minus infinity, as NumPy gives it, or a
     leftover of either sign.
     """
@@ -413,7 +405,7 @@ def test_logarithms_of_nothing(way: str) -> None:
                 )
 
 
-def test_a_file_of_compiled_code_is_read_only_as_it_was_written(tmp_path: Path) -> None:
+def test_a_file_of_compiled_code_is_read_only_as_it_was_written(tmp_path):
     """Whatever happens to it, and once its sources changed, it is compiled again."""
 
     class Files:
@@ -422,7 +414,7 @@ def test_a_file_of_compiled_code_is_read_only_as_it_was_written(tmp_path: Path) 
         _version, _index_path, _dump = "1", str(tmp_path / "f.nbi"), staticmethod(pickle.dumps)
         _open_for_write = staticmethod(lambda path: path.open("wb"))
 
-    def files(sources: bytes) -> _SealedFiles:
+    def files(sources):
         return _SealedFiles(Files, sources)
 
     assert files(b"a").load("key") is None
@@ -450,10 +442,10 @@ def test_a_file_of_compiled_code_is_read_only_as_it_was_written(tmp_path: Path) 
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_compiled_code_may_be_of_no_use(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_code_may_be_of_no_use(error, monkeypatch):
     from otm.table.compiled import driver
 
-    def broken(*_: object) -> object:
+    def broken(*_):
         raise error
 
     monkeypatch.setattr(driver, "chunk_values", broken)
@@ -480,11 +472,11 @@ def test_compiled_code_may_be_of_no_use(error: Exception, monkeypatch: pytest.Mo
         (5, "got 5"),
     ],
 )
-def test_columns_that_there_are_not_are_refused(columns: Any, message: str) -> None:
+def test_columns_that_there_are_not_are_refused(columns, message):
     with pytest.raises(otm.errors.InvalidParameter, match=message):
         acceptance_table(draft=[0.5, 0.3, 0.2], target=[0.2, 0.3, 0.5], k=[3], columns=columns)
 
 
-def test_a_column_is_asked_for_by_its_name() -> None:
+def test_a_column_is_asked_for_by_its_name():
     with pytest.raises(otm.errors.InvalidParameter, match="column"):
         acceptance_table(draft=[1.0], target=[1.0], k=[1])["no such"]

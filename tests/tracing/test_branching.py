@@ -1,22 +1,19 @@
 """Integration by tracing: exact volumes, bounds that hold, and attempts that are void."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from otm.evidence import log_evidence
-from otm.tracing.branching import TracedLaw, contradicts_samples, trace
+from otm.tracing.branching import contradicts_samples, trace
 from otm.tracing.execution import TraceAborted
 
 
-def integrate(function: Any, num_uniforms: int, **budget: int) -> TracedLaw | None:
+def integrate(function, num_uniforms, **budget):
     """Return the law that is found, None where there is none or samples contradict it."""
     try:
         law = trace(function, num_uniforms, **budget)
@@ -28,12 +25,10 @@ def integrate(function: Any, num_uniforms: int, **budget: int) -> TracedLaw | No
 @given(
     st.lists(st.floats(0.01, 1.0), min_size=1, max_size=5), st.floats(0.1, 2.0), st.floats(0.0, 1.0)
 )
-def test_cells_of_two_uniforms_have_their_exact_volume(
-    weights: list[float], scale: float, threshold: float
-) -> None:
+def test_cells_of_two_uniforms_have_their_exact_volume(weights, scale, threshold):
     ends = np.cumsum(weights) / np.sum(weights)
 
-    def function(u: Any) -> Any:
+    def function(u):
         place = np.searchsorted(ends, u[1], side="right")
         return bool(scale * u[0] <= threshold), int(np.minimum(place, len(ends) - 1))
 
@@ -78,7 +73,7 @@ def test_cells_of_two_uniforms_have_their_exact_volume(
         (lambda u: bool(3.0 / (2.0 / u[0]) < 0.75), {True: 0.5, False: 0.5}),
     ],
 )
-def test_ways_to_compare(function: Any, expected: dict[Any, float]) -> None:
+def test_ways_to_compare(function, expected):
     law = integrate(function, 2)
     assert law is not None and law.error == 0.0
     assert law.mass == pytest.approx(expected, abs=1e-15)
@@ -95,9 +90,7 @@ def test_ways_to_compare(function: Any, expected: dict[Any, float]) -> None:
         (lambda u: bool(u[1] - np.log(u[0]) < 0.5), math.exp(-0.5) - 0.5),
     ],
 )
-def test_a_slanted_boundary_comes_with_a_bound_that_holds(
-    function: Any, exact: float, budget: int
-) -> None:
+def test_a_slanted_boundary_comes_with_a_bound_that_holds(function, exact, budget):
     law = integrate(function, 2, most_slanted=budget)
     assert law is not None
     assert law.mass[True] <= exact + 1e-12
@@ -118,7 +111,7 @@ def test_a_slanted_boundary_comes_with_a_bound_that_holds(
         lambda u: bool(u[0] < 2.0**-30) and isinstance(u[0], float),
     ],
 )
-def test_leaving_the_trace_is_noticed(function: Any) -> None:
+def test_leaving_the_trace_is_noticed(function):
     assert integrate(function, 2) is None
 
 
@@ -131,18 +124,18 @@ def test_leaving_the_trace_is_noticed(function: Any) -> None:
         (lambda u: bool(u[0] + u[1] < 0.5), {"most_slanted": 8}, 8),
     ],
 )
-def test_a_budget_is_spent_and_no_more(function: Any, budget: dict[str, int], cells: int) -> None:
+def test_a_budget_is_spent_and_no_more(function, budget, cells):
     law = trace(function, 2, **budget)
     assert law.cells == cells
     assert law.error > 0.0
 
 
 @pytest.mark.parametrize(("fails_from", "counts"), [(67, [64, 0]), (3, [0, 64])])
-def test_executions_on_real_randomness_count_once_each(fails_from: int, counts: list[int]) -> None:
+def test_executions_on_real_randomness_count_once_each(fails_from, counts):
     """One execution to begin with, two of a part, 64 on real randomness; the rest is not known."""
     calls = itertools.count()
 
-    def function(u: Any) -> bool:
+    def function(u):
         if next(calls) >= fails_from:
             raise ArithmeticError
         return bool(u[0] < 0.25 <= u[0])
@@ -152,7 +145,7 @@ def test_executions_on_real_randomness_count_once_each(fails_from: int, counts: 
     assert law.surprise == log_evidence(np.asarray(counts), np.asarray([1.0, 0.25]))
 
 
-def test_nan_is_not_equal_to_itself() -> None:
+def test_nan_is_not_equal_to_itself():
     """1/4 of NaN: undecided or given up, never "always equal"."""
     law = integrate(
         lambda u: bool(np.sqrt(u[0] - 0.25) == np.sqrt(u[0] - 0.25)), 1, most_slanted=50
@@ -160,7 +153,7 @@ def test_nan_is_not_equal_to_itself() -> None:
     assert law is None or law.mass.get(True, 0.0) <= 0.75 + 1e-12
 
 
-def test_integers_without_end_are_undecided_within_the_budget() -> None:
+def test_integers_without_end_are_undecided_within_the_budget():
     law = integrate(lambda u: int(u[0] * 2.0**32) % 2, 1, most_work=500)
     assert law is not None
     assert law.error > 0.9 and law.cells <= 500

@@ -1,10 +1,6 @@
 """A row that is drawn entry by entry: as code looks at it, with the law of the table."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +12,11 @@ ROWS = np.array([[0, 0, 1], [0, 1, 1], [2, 1, 0], [2, 1, 3], [3, 3, 3]])
 MASS = np.array([0.1, 0.2, 0.3, 0.15, 0.25])
 
 
-def law(code: Callable[[Any], Any]) -> dict[Any, float]:
+def law(code):
     """Return the law of what code answers and of what it has read for it."""
     table = RowTable(ROWS, MASS)
 
-    def value(uniforms: Any) -> Any:
+    def value(uniforms):
         row = DrawnRow(table, uniforms)
         return code(row), row.seen
 
@@ -28,7 +24,7 @@ def law(code: Callable[[Any], Any]) -> dict[Any, float]:
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, -1])
-def test_an_entry_has_the_law_of_its_column(place: int) -> None:
+def test_an_entry_has_the_law_of_its_column(place):
     found = law(lambda row: int(row[place]))
     assert {token for token, _ in found} == set(ROWS[:, place])
     for (token, seen), mass in found.items():
@@ -36,7 +32,7 @@ def test_an_entry_has_the_law_of_its_column(place: int) -> None:
         assert mass == pytest.approx(MASS[ROWS[:, place] == token].sum(), abs=1e-15)
 
 
-def test_entries_are_drawn_in_the_order_in_which_they_are_read() -> None:
+def test_entries_are_drawn_in_the_order_in_which_they_are_read():
     found = law(lambda row: (int(row[2]), int(row[0])) if row[1] == 1 else None)
     assert found[None, ((1, 0),)] == pytest.approx(0.1, abs=1e-15)
     assert found[(3, 2), ((1, 1), (2, 3), (0, 2))] == pytest.approx(0.15, abs=1e-15)
@@ -55,13 +51,13 @@ def test_entries_are_drawn_in_the_order_in_which_they_are_read() -> None:
         lambda row: bool((row == 1).any()) or tuple(row.astype(float)),
     ],
 )
-def test_other_uses_draw_the_whole_row(whole: Callable[[Any], Any]) -> None:
+def test_other_uses_draw_the_whole_row(whole):
     seen = {frozenset(read): mass for (_, read), mass in law(whole).items()}
     rows = {frozenset(enumerate(row)): mass for row, mass in zip(ROWS.tolist(), MASS, strict=True)}
     assert seen == pytest.approx(rows, abs=1e-15)
 
 
-def test_the_first_that_agrees_ends_the_search() -> None:
+def test_the_first_that_agrees_ends_the_search():
     found = law(lambda row: 3 in row)
     assert {seen: mass for (answer, seen), mass in found.items() if answer} == {
         ((0, 3),): pytest.approx(0.25, abs=1e-15),
@@ -69,6 +65,6 @@ def test_the_first_that_agrees_ends_the_search() -> None:
     }
 
 
-def test_there_is_no_entry_beyond_the_last() -> None:
+def test_there_is_no_entry_beyond_the_last():
     with pytest.raises(IndexError):
         DrawnRow(RowTable(ROWS, MASS), [0.5] * 3)[3]

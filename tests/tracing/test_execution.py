@@ -2,16 +2,14 @@
 lost on the way.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest
 
-from otm.tracing.execution import Decision, Execution, TraceAborted
+from otm.tracing.execution import Execution, TraceAborted
 
 
-def execution(*ends: tuple[float, float]) -> Execution:
+def execution(*ends):
     run = Execution()
     for low, high in ends:
         axis = run.axis()
@@ -19,7 +17,7 @@ def execution(*ends: tuple[float, float]) -> Execution:
     return run
 
 
-def followed(decisions: tuple[Decision, ...], axes: int) -> Execution:
+def followed(decisions, axes):
     """Go where an execution that was set aside begins."""
     run = Execution(prescribed=decisions)
     for _ in range(axes):
@@ -33,7 +31,7 @@ def followed(decisions: tuple[Decision, ...], axes: int) -> Execution:
 
 
 @pytest.mark.parametrize("threshold", [0.3, 5e-324, 1e-300, math.nextafter(1.0, 0.0)])
-def test_a_split_is_at_the_first_float_that_changes_the_answer(threshold: float) -> None:
+def test_a_split_is_at_the_first_float_that_changes_the_answer(threshold):
     run = execution((0.0, 1.0), (0.0, 1.0))
     assert run.split_at_change(0, lambda point: point[0] >= threshold)
     ((mass, decisions),) = run.pending
@@ -48,9 +46,7 @@ def test_a_split_is_at_the_first_float_that_changes_the_answer(threshold: float)
     ("slope", "level", "kept"),
     [(1, 0.5, [0.5, 0.0]), (1, 1.5, [0.0, 0.0]), (1, 0.9, [0.0, 0.0]), (-1, -0.25, [0.5, 0.0])],
 )
-def test_the_half_that_is_settled_comes_first(
-    slope: float, level: float, kept: list[float]
-) -> None:
+def test_the_half_that_is_settled_comes_first(slope, level, kept):
     """x ± y < level on [0, 1) × [0, 1/2): false all over the upper half, true all over the lower,
     open in both, and false all over the upper half again, where the lower one's ends agree.
     """
@@ -60,20 +56,20 @@ def test_the_half_that_is_settled_comes_first(
     assert run.pending[0][0] == 0.25
 
 
-def test_what_cannot_be_divided_is_left() -> None:
+def test_what_cannot_be_divided_is_left():
     run = execution((0.5, math.nextafter(0.5, 1.0)))
     assert not run.halve([0], lambda point: True)
     assert not run.split_at_change(0, lambda point: point[0] < 0.75)
     assert (run.pending, run.middle) == ([], [0.5])
 
 
-def test_the_middle_is_in_the_box() -> None:
+def test_the_middle_is_in_the_box():
     """The mean of an odd float and the next one rounds to the next one."""
     odd = math.nextafter(0.5, 1.0)
     assert execution((odd, math.nextafter(odd, 1.0))).middle == [odd]
 
 
-def test_every_outcome_of_a_choice_has_its_turn_with_its_probability() -> None:
+def test_every_outcome_of_a_choice_has_its_turn_with_its_probability():
     run = Execution()
     assert run.choose([0.5, 0.25, 0.25]) == 0
     assert run.choose([0.0, 3.0, 1.0]) == 1
@@ -86,7 +82,7 @@ def test_every_outcome_of_a_choice_has_its_turn_with_its_probability() -> None:
     assert followed(run.pending[0][1], 0).volume == 0.25
 
 
-def test_a_second_execution_that_decides_otherwise_is_stopped() -> None:
+def test_a_second_execution_that_decides_otherwise_is_stopped():
     run = Execution(prescribed=(("choice", 1),))
     run.axis()
     with pytest.raises(TraceAborted, match="other decisions"):

@@ -2,12 +2,8 @@
 time.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Callable, Hashable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +16,13 @@ W, R = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
 CLOSE = 1e-14  # races to some 1e-15 each
 
 
-def law_of(function: Callable[[Any], Hashable], num_uniforms: int) -> dict[Hashable, float]:
+def law_of(function, num_uniforms):
     law = trace(function, num_uniforms)
     assert math.isclose(math.fsum(law.mass.values()) + law.error, 1.0, abs_tol=CLOSE)
     return law.mass if law.error == 0.0 else {}
 
 
-WAYS: dict[str, Callable[[Any, Any], Any]] = {
+WAYS = {
     "exponential race": lambda w, u: np.argmax(w / -np.log(u)),
     "least arrival": lambda w, u: np.argmin(-np.log(u) / w),
     "Gumbel": lambda w, u: np.argmax(np.log(w) - np.log(-np.log(u))),
@@ -41,18 +37,18 @@ WAYS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("way", WAYS)
 @given(weights=st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=5))
 @settings(max_examples=15)
-def test_a_race_draws_by_weight(way: str, weights: list[float]) -> None:
+def test_a_race_draws_by_weight(way, weights):
     mass = np.array(weights) / np.sum(weights)
     law = law_of(lambda u: int(WAYS[way](mass, u)), len(mass))
     assert law == pytest.approx(dict(enumerate(mass)), abs=CLOSE)
 
 
-def twice(i: int, j: int) -> float:
+def twice(i, j):
     """Pr(argmax W/E = i, argmax R/E = j): with t = E_i, s = E_j the others exceed both t·W/W_i and
     s·R/R_j.
     """
 
-    def density(s: float, t: float) -> float:
+    def density(s, t):
         others = sum(max(t * W[m] / W[i], s * R[m] / R[j]) for m in range(3) if m not in (i, j))
         return math.exp(-t - s - others)
 
@@ -64,7 +60,7 @@ def twice(i: int, j: int) -> float:
     return float(quadrature.dblquad(density, 0, 60, *bounds, epsabs=1e-11)[0])
 
 
-def test_noise_that_is_used_twice_is_known_exactly() -> None:
+def test_noise_that_is_used_twice_is_known_exactly():
     law = law_of(lambda u: tuple(int(np.argmax(weights / -np.log(u))) for weights in (W, R)), 3)
     for i, j in itertools.product(range(3), repeat=2):
         assert math.isclose(law.get((i, j), 0.0), twice(i, j), abs_tol=1e-10)  # of the quadrature
@@ -80,14 +76,14 @@ def test_noise_that_is_used_twice_is_known_exactly() -> None:
     ],
     ids=["quotients", "powers by logarithms", "quotients by logarithms", "arrivals by logarithms"],
 )
-def test_a_race_is_one_question(way: Callable[[Any], Any]) -> None:
+def test_a_race_is_one_question(way):
     """As many cells as there are outcomes; two by two there would be more."""
     law = trace(lambda u: int(way(u)), 3, most_slanted=50)
     assert law.mass == pytest.approx(dict(enumerate(W)), abs=CLOSE)
     assert (law.error, law.cells) == (0.0, 3)
 
 
-def test_what_weighs_nothing_does_not_win() -> None:
+def test_what_weighs_nothing_does_not_win():
     weights = np.append(W, 0.0)
     with np.errstate(divide="ignore"):
         exponents = 1 / weights
@@ -96,7 +92,7 @@ def test_what_weighs_nothing_does_not_win() -> None:
     assert (law.error, law.cells) == (0.0, 3)
 
 
-def test_a_start_in_a_race_counts() -> None:
+def test_a_start_in_a_race_counts():
     """E₀ > E₁ + 1/2 with probability e^{−1/2}/2; and the first of two that are the same is it."""
     law = law_of(lambda u: int(np.argmin(np.array([0.0, 0.5]) - np.log(u))), 2)
     behind = 0.5 * math.exp(-0.5)
@@ -113,10 +109,10 @@ def test_a_start_in_a_race_counts() -> None:
         lambda u: np.log(-np.log(u)) < math.log(-math.log(0.7)),
     ],
 )
-def test_the_winners_key_is_a_power_of_its_uniform(small: Callable[[Any], Any]) -> None:
+def test_the_winners_key_is_a_power_of_its_uniform(small):
     """E_i of the winner is exponential with rate 1/W_i: Pr(i, u_i > x) = W_i (1 − x^{1/W_i})."""
 
-    def function(u: Any) -> Any:
+    def function(u):
         i = int(np.argmax(np.log(W) - np.log(-np.log(u))))
         return i, bool(small(u[i]))
 
@@ -125,8 +121,8 @@ def test_the_winners_key_is_a_power_of_its_uniform(small: Callable[[Any], Any]) 
         assert math.isclose(law[i, True], w * (1 - 0.7 ** (1 / w)), abs_tol=CLOSE)
 
 
-def test_the_lead_of_a_winner_is_exponential_again() -> None:
-    def function(u: Any) -> bool:
+def test_the_lead_of_a_winner_is_exponential_again():
+    def function(u):
         arrivals = -np.log(u)
         first = int(np.argmin(arrivals))
         return bool(arrivals[1 - first] - arrivals[first] < 0.5)
@@ -134,19 +130,19 @@ def test_the_lead_of_a_winner_is_exponential_again() -> None:
     assert math.isclose(law_of(function, 2)[True], 1 - math.exp(-0.5), abs_tol=CLOSE)
 
 
-def test_an_order_of_arrivals_draws_without_replacement() -> None:
+def test_an_order_of_arrivals_draws_without_replacement():
     law = law_of(lambda u: tuple(np.argsort(-np.log(u) / W).tolist()), 3)
     for i, j, k in itertools.permutations(range(3)):
         assert math.isclose(law[i, j, k], W[i] * W[j] / (1 - W[i]), abs_tol=CLOSE)
 
 
-def test_a_uniform_known_to_be_small_races_on_without_memory() -> None:
+def test_a_uniform_known_to_be_small_races_on_without_memory():
     """Given u₀ < 1/4, −log u₀ = log 4 + F: ∫_{log 4}^∞ e^{−s} e^{−2s} ds = (1/3) 4^{−3}."""
     law = law_of(lambda u: bool(u[0] < 0.25) and bool(-np.log(u[0]) < -np.log(u[1]) / 2), 2)
     assert math.isclose(law[True], 4.0**-3 / 3, abs_tol=CLOSE)
 
 
-def gumbel(u: Any, tiny: float = 0.0) -> int:
+def gumbel(u, tiny=0.0):
     return int(np.argmax(np.log(W) - np.log(-np.log(u + tiny) + tiny)))
 
 
@@ -159,9 +155,7 @@ def gumbel(u: Any, tiny: float = 0.0) -> int:
     ],
     ids=["guard", "bound"],
 )
-def test_what_is_tiny_is_neglected_and_its_price_stated(
-    function: Callable[[Any, float], int], least: float, most: float, tiny: float
-) -> None:
+def test_what_is_tiny_is_neglected_and_its_price_stated(function, least, most, tiny):
     """A guard against zero, and a uniform that is known to be no less than that."""
     law = trace(lambda u: function(u, tiny), 3)
     assert least * tiny <= law.error * (1 + 1e-5) <= most * tiny
@@ -180,7 +174,7 @@ def test_what_is_tiny_is_neglected_and_its_price_stated(
         ),
     ],
 )
-def test_what_is_no_race_is_bracketed(function: Callable[[Any], Hashable], exact: float) -> None:
+def test_what_is_no_race_is_bracketed(function, exact):
     law = trace(function, 2, most_slanted=200)
     assert 0.0 < law.error < 0.05
     assert law.mass[True] - 1e-9 <= exact <= law.mass[True] + law.error + 1e-9

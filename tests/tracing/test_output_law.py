@@ -1,9 +1,5 @@
 """The law of answers over drafts: traced, branched or probed, and what rounding explains."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -24,7 +20,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("method", WAYS)
-def test_the_law_of_two_drafts(method: str) -> None:
+def test_the_law_of_two_drafts(method):
     functions = [WAYS[method], lambda u: bool(u[0] < 0.5)]
     law = output_law_of(functions, [0.75, 0.25], 1, tolerance=0.0, described="this")
     masses = {answer: mass.tolist() for _, answer, mass in law.found}
@@ -35,12 +31,12 @@ def test_the_law_of_two_drafts(method: str) -> None:
     assert (law.unproved > 0.0) == bool(law.reason) == (law.check is not None) == black_box
 
 
-def test_what_cannot_be_traced_is_said() -> None:
+def test_what_cannot_be_traced_is_said():
     with pytest.raises(TraceAborted, match="plain float"):
         traced_law_of([WAYS["probed"]], [1.0], 1, tolerance=0.0, described="this")
 
 
-def test_drafts_share_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_share_the_budgets(monkeypatch):
     for name, value in {"MOST_SLANTED": 60, "MOST_WORK": 120}.items():
         monkeypatch.setattr(output_law, name, value)
         monkeypatch.setattr(output_law, name.replace("MOST", "_LEAST"), 1)
@@ -52,8 +48,8 @@ def test_drafts_share_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 6 < law.cells <= most
 
 
-def test_failures_beyond_the_tolerance_are_raised() -> None:
-    def fails(u: Any) -> Any:
+def test_failures_beyond_the_tolerance_are_raised():
+    def fails(u):
         return Failed("no token.") if u[0] < 0.25 else 1
 
     with pytest.raises(
@@ -65,12 +61,12 @@ def test_failures_beyond_the_tolerance_are_raised() -> None:
 
 
 @pytest.mark.parametrize("probability", [0.5, 1.0])
-def test_what_fails_always_is_told_from_what_fails_at_times(probability: float) -> None:
+def test_what_fails_always_is_told_from_what_fails_at_times(probability):
     failure = CandidateFailure.likely("no token.", probability, "it")
     assert failure.certain == (probability == 1.0)
 
 
-def test_a_black_box_is_looked_at_until_it_is_decided() -> None:
+def test_a_black_box_is_looked_at_until_it_is_decided():
     law = output_law_of([WAYS["probed"]], [1.0], 1, tolerance=0.0, described="this")
     seen = [known.unproved for known in law.looks()]
     # Clopper–Pearson, none missed.
@@ -78,8 +74,8 @@ def test_a_black_box_is_looked_at_until_it_is_decided() -> None:
     assert seen == pytest.approx(bounds, rel=1e-9)
 
 
-def test_tolerance_is_what_rounding_explains() -> None:
-    def in_float32(p: Any, q: Any, d: Any, u: Any) -> tuple[int, bool]:
+def test_tolerance_is_what_rounding_explains():
+    def in_float32(p, q, d, u):
         return maximal(p.astype(np.float32).astype(np.float64), q, d, u)
 
     problem = otm.Problem(draft=[0.7, 0.3], target=[0.4, 0.6], law=otm.IID(1))

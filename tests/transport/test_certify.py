@@ -1,7 +1,5 @@
 """Certificates: rational brackets around the truth, whatever flow and cut are proposed."""
 
-from __future__ import annotations
-
 import dataclasses
 from fractions import Fraction
 
@@ -16,16 +14,14 @@ from otm.transport.certify import certify, exact_masses
 from tests import exact, strategies
 
 
-def brute_force(problem: otm.Problem) -> Fraction:
+def brute_force(problem):
     return exact.optimum_iid(exact.exact(problem.draft), exact.exact(problem.target), problem.law.k)
 
 
 @settings(max_examples=60)
 @given(strategies.iid_problems(max_tokens=4, max_k=3), st.sampled_from(["sets", "sequences"]))
-def test_the_rational_certificates_bracket_the_brute_force(
-    problem: otm.Problem, method: str
-) -> None:
-    lower, upper = otm.transport.certify_exactly(problem, otm.optimum(problem, method=method))  # type: ignore[arg-type]
+def test_the_rational_certificates_bracket_the_brute_force(problem, method):
+    lower, upper = otm.transport.certify_exactly(problem, otm.optimum(problem, method=method))
     value = brute_force(problem)
     assert lower <= value <= upper  # no tolerance: both sides are rational
     assert upper - lower <= Fraction(1, 10**9)
@@ -33,9 +29,7 @@ def test_the_rational_certificates_bracket_the_brute_force(
 
 @settings(max_examples=60)
 @given(strategies.iid_problems(max_tokens=4, max_k=2), st.data())
-def test_no_proposal_however_wrong_is_certified_beyond_the_truth(
-    problem: otm.Problem, data: st.DataObject
-) -> None:
+def test_no_proposal_however_wrong_is_certified_beyond_the_truth(problem, data):
     """Random flows (negative, too large, on edges outside the set) and random cuts still bracket
     α*.
     """
@@ -71,7 +65,7 @@ def test_no_proposal_however_wrong_is_certified_beyond_the_truth(
     assert rounded.upper >= min(1.0, float(checked.upper)) - 1e-14
 
 
-def test_a_wrong_cut_is_seen_in_the_upper_certificate() -> None:
+def test_a_wrong_cut_is_seen_in_the_upper_certificate():
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     solved = dataclasses.replace(otm.optimum(problem), cut=np.array([False, True]))
     assert otm.transport.certify_exactly(problem, solved) == (
@@ -81,8 +75,8 @@ def test_a_wrong_cut_is_seen_in_the_upper_certificate() -> None:
 
 
 def test_a_solver_that_returns_nothing_is_a_failure_and_not_a_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     def idle(sets, target):
         nothing = np.zeros(0, dtype=np.int64)
         return nothing, nothing, np.zeros(0), np.zeros(len(target), dtype=bool)
@@ -95,7 +89,7 @@ def test_a_solver_that_returns_nothing_is_a_failure_and_not_a_number(
         otm.optimum(problem)
 
 
-def test_an_infeasible_program_is_a_failure_and_not_a_plan() -> None:
+def test_an_infeasible_program_is_a_failure_and_not_a_plan():
     edge = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
     with pytest.raises(otm.errors.SolverFailure, match=r"Infeasible.*otm\.optimal_acceptance"):
         lp._solve(*edge, np.array([-1.0, 1.0]))

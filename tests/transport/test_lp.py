@@ -2,8 +2,6 @@
 HiGHS and by cvxpy, POT, and brute force over all token sets.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import ot
 import pytest
@@ -16,7 +14,7 @@ from tests import exact, strategies
 from tests.tolerance import CERTIFIED_GAP, rounding
 
 
-def literal_program(problem: otm.Problem) -> float:
+def literal_program(problem):
     """SpecTr's program (4) over Ω^k × Ω as it is printed, by HiGHS, without the library's edges."""
     table = enumerate_drafts(problem.law, problem.draft)
     size, num_tokens = len(table.mass), problem.num_tokens
@@ -35,7 +33,7 @@ def literal_program(problem: otm.Problem) -> float:
 
 
 @given(strategies.iid_problems(max_tokens=5, max_k=1))
-def test_the_cut_for_many_drafts(problem: otm.Problem) -> None:
+def test_the_cut_for_many_drafts(problem):
     """k ≫ V, on both sides of the switch from multiplied to exponentiated powers at k = 64."""
     counts = [1, 2, 17, 64, 65, 300, 100_000]
     values = otm.optimal_acceptance_curve(problem, k=counts)
@@ -57,7 +55,7 @@ def test_the_cut_for_many_drafts(problem: otm.Problem) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_cut_and_programs_agree(seed: int) -> None:
+def test_cut_and_programs_agree(seed):
     # The ninth has totals that differ in the last place, which a solver once called infeasible.
     rng = np.random.default_rng([1, seed])
     num_tokens, k = int(rng.integers(2, 7)), int(rng.integers(1, 4))
@@ -86,11 +84,11 @@ def test_cut_and_programs_agree(seed: int) -> None:
 @pytest.mark.parametrize(
     ("num_tokens", "k", "method"), [(24, 3, "sets"), (7, 3, "sequences"), (60, 2, "sets")]
 )
-def test_sizes_that_go_to_the_interior_point_method(num_tokens: int, k: int, method: str) -> None:
+def test_sizes_that_go_to_the_interior_point_method(num_tokens, k, method):
     rng = np.random.default_rng(num_tokens)
     rows = otm.examples.dirichlet(num_tokens, rng=rng, rows=2, concentration=0.5)
     problem = otm.Problem(draft=rows[0], target=rows[1], law=otm.IID(k))
-    solved = otm.optimum(problem, method=method)  # type: ignore[arg-type]
+    solved = otm.optimum(problem, method=method)
     value = otm.optimal_acceptance(problem)
     assert solved.lower - 1e-12 <= value <= solved.upper + 1e-12
     assert solved.gap <= CERTIFIED_GAP
@@ -105,7 +103,7 @@ def test_sizes_that_go_to_the_interior_point_method(num_tokens: int, k: int, met
 @pytest.mark.parametrize(
     "law", [otm.IID(3), otm.WithoutReplacement(3), otm.Greedy(3), otm.TopK(2)], ids=str
 )
-def test_the_lifted_flow_is_an_optimum_of_the_literal_program(law: otm.Law) -> None:
+def test_the_lifted_flow_is_an_optimum_of_the_literal_program(law):
     rng = np.random.default_rng(2)
     draft, target = otm.examples.dirichlet(6, rng=rng, rows=2, concentration=0.5)
     problem = otm.Problem(draft=draft, target=target, law=law)
@@ -123,7 +121,7 @@ def test_the_lifted_flow_is_an_optimum_of_the_literal_program(law: otm.Law) -> N
         np.testing.assert_allclose(of_set, of_set[:1].repeat(len(of_set), axis=0), atol=1e-9)
 
 
-def test_extra_constraints_lower_the_value_as_they_should() -> None:
+def test_extra_constraints_lower_the_value_as_they_should():
     # Forbidding y = 0 as an output of drafts (0, 0) takes away exactly what the optimum puts there
     # beyond what is free.
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
@@ -139,7 +137,7 @@ def test_extra_constraints_lower_the_value_as_they_should() -> None:
     assert value == pytest.approx(11 / 16, abs=1e-7)
 
 
-def test_real_size_against_an_independent_scan() -> None:
+def test_real_size_against_an_independent_scan():
     # V = 128,256: the prefix scan in extended precision, without the library's order of operations.
     rng = np.random.default_rng(0)
     V = 128_256
@@ -165,10 +163,10 @@ def test_real_size_against_an_independent_scan() -> None:
     ids=["1e-312", "1e-320", "1e-324"],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_set_of_subnormal_mass_has_a_plan(draft: list[float], k: int, dtype: type) -> None:
+def test_a_set_of_subnormal_mass_has_a_plan(draft, k, dtype):
     target = np.full(len(draft), 1 / len(draft), dtype=dtype)
     problem = otm.Problem(draft=np.asarray(draft, dtype=dtype), target=target, law=otm.IID(k))
-    plan = otm.prepare(otm.TransportPlan(), problem).solved.plan.toarray()  # type: ignore[attr-defined]
+    plan = otm.prepare(otm.TransportPlan(), problem).solved.plan.toarray()
     assert (plan >= 0).all()
     assert plan.sum(axis=1).max() <= 1 + 1e-9
     assert otm.acceptance(otm.TransportPlan(), problem) == pytest.approx(

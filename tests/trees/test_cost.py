@@ -1,9 +1,6 @@
 """The cost-aware chooser against every tree of at most six vertices."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -26,7 +23,7 @@ MEASURED = {0: 0.020, 1: 0.0201, 4: 0.021, 16: 0.024, 64: 0.048}
     st.sampled_from([0.0, 1e-4, 0.002, 0.02]),
     st.sampled_from([0.0, 0.0005, 0.004]),
 )
-def test_no_tree_is_faster(acceptance: np.ndarray, draft_seconds: float, per_node: float) -> None:
+def test_no_tree_is_faster(acceptance, draft_seconds, per_node):
     seconds = [0.02 + per_node * n for n in range(7)]
     best = max(
         (1 + value(forest, by_vector(acceptance))) / (height(forest) * draft_seconds + seconds[n])
@@ -50,12 +47,12 @@ def test_no_tree_is_faster(acceptance: np.ndarray, draft_seconds: float, per_nod
 
 
 @pytest.mark.parametrize(("acceptance", "most"), [(0.3, 8), (0.9, 0)])
-def test_drafting_that_does_not_pay_is_not_chosen(acceptance: float, most: int) -> None:
+def test_drafting_that_does_not_pay_is_not_chosen(acceptance, most):
     choice = choose_tree([acceptance], draft_seconds=0.01, target_seconds=MEASURED, max_nodes=most)
     assert (choice.tree.num_nodes, choice.budget, choice.speedup) == (0, 0, 1.0)
 
 
-def test_limits_and_budgets_are_kept() -> None:
+def test_limits_and_budgets_are_kept():
     acceptance = [0.6, 0.25, 0.1]
     arguments = {"draft_seconds": 1e-4, "target_seconds": MEASURED, "max_nodes": 64}
     assert choose_tree(acceptance, **arguments, max_depth=2).tree.shape.depth <= 2
@@ -73,7 +70,7 @@ def test_limits_and_budgets_are_kept() -> None:
     assert (padded.tree.shape, padded.budget, padded.seconds) == (TreeShape.chain(3), 16, 0.024)
 
 
-def test_measurements_are_interpolated() -> None:
+def test_measurements_are_interpolated():
     found = target_seconds_at(MEASURED, num_nodes=[0, 10, 64])
     np.testing.assert_allclose(found, [0.020, 0.0225, 0.048], rtol=1e-15)
     np.testing.assert_allclose(target_seconds_at(lambda n: 1.0 + n, num_nodes=[0, 3]), [1, 4])
@@ -83,7 +80,7 @@ def test_measurements_are_interpolated() -> None:
     "bad",
     [{1: 0.02, 64: 0.03}, {0: 0.02, 8: 0.03}, {}, {0: -1.0, 64: 1.0}, {0: math.nan, 64: 1.0}],
 )
-def test_measurements_are_never_extrapolated(bad: dict[int, float]) -> None:
+def test_measurements_are_never_extrapolated(bad):
     with pytest.raises(otm.errors.InvalidParameter):
         choose_tree([0.5], draft_seconds=0.001, target_seconds=bad, max_nodes=64)
 
@@ -104,12 +101,12 @@ def test_measurements_are_never_extrapolated(bad: dict[int, float]) -> None:
         ),
     ],
 )
-def test_sizes_are_checked_before_memory_is_taken(call: Callable[[], object], said: str) -> None:
+def test_sizes_are_checked_before_memory_is_taken(call, said):
     with pytest.raises(otm.errors.TooLarge, match=said):
         call()
 
 
-def test_a_chain_that_stops_where_it_was_measured_says_so() -> None:
+def test_a_chain_that_stops_where_it_was_measured_says_so():
     """Drafts accepted with probability .9 at a fortieth of a call: three measured positions give
     3.2 times, 18 the most.
     """

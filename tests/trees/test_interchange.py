@@ -2,9 +2,6 @@
 convention is refused.
 """
 
-from __future__ import annotations
-
-import numpy as np
 import pytest
 from hypothesis import given
 
@@ -19,13 +16,13 @@ HEAD = '{"format": "otm.draft-tree", "version": 1, '
 
 
 @given(vectors(is_sorted=False), shapes())
-def test_json_reads_back_exactly(acceptance: np.ndarray, shape: TreeShape) -> None:
+def test_json_reads_back_exactly(acceptance, shape):
     record = tree_from_json(tree_to_json(acceptance=acceptance, shape=shape))
     assert record.acceptance.tolist() == check_acceptance(acceptance).tolist()
     assert record.shape == shape
 
 
-def test_either_part_may_be_missing() -> None:
+def test_either_part_may_be_missing():
     assert tree_from_json(tree_to_json(shape=TreeShape([]))).shape == TreeShape([])
     assert tree_from_json(tree_to_json(acceptance=[0.5])).shape is None
 
@@ -58,12 +55,12 @@ def test_either_part_may_be_missing() -> None:
         pytest.param(HEAD + '"acceptance": 0.5}', id="a scalar"),
     ],
 )
-def test_hostile_documents_are_refused(text: str) -> None:
+def test_hostile_documents_are_refused(text):
     with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
         tree_from_json(text)
 
 
-def test_size_and_type_are_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_and_type_are_checked_first(monkeypatch):
     with pytest.raises(otm.errors.InvalidParameter, match="must be text"):
         tree_from_json(tree_to_json().encode())
     monkeypatch.setattr(interchange, "MAX_TEXT", 10)

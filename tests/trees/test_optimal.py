@@ -2,20 +2,16 @@
 vertices.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import otm
-from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens
+from otm.trees.optimal import optimal_tree, tree_acceptance, tree_expected_tokens
 from otm.trees.program import tree_program
 from otm.trees.shape import TreeShape
 from tests.optional import needs
@@ -28,7 +24,7 @@ ROUNDING = 60 * (30 + 600) * UNIT_ROUNDOFF
 LIMIT = st.sampled_from([None, 1, 2, 3, 5])
 
 
-def within(tree: OptimalTree, size: int, depth: int | None, width: int | None) -> bool:
+def within(tree, size, depth, width):
     return (
         tree.num_nodes <= size
         and tree.shape.depth <= (depth or size)
@@ -38,9 +34,7 @@ def within(tree: OptimalTree, size: int, depth: int | None, width: int | None) -
 
 @settings(max_examples=50)
 @given(vectors(is_sorted=False), st.integers(0, 6), LIMIT, LIMIT)
-def test_the_program_is_best_of_all_trees_for_any_order(
-    acceptance: np.ndarray, size: int, depth: int | None, width: int | None
-) -> None:
+def test_the_program_is_best_of_all_trees_for_any_order(acceptance, size, depth, width):
     tree = tree_program(acceptance, num_nodes=size, max_depth=depth, max_width=width)
     best = max(value(forest, by_vector(acceptance)) for forest in trees_within(size, depth, width))
     assert abs(tree.expected_tokens - 1 - best) <= ROUNDING
@@ -49,10 +43,8 @@ def test_the_program_is_best_of_all_trees_for_any_order(
 
 @settings(max_examples=100)
 @given(vectors(is_sorted=True), st.integers(0, 40), LIMIT, LIMIT, st.sampled_from([None, 0, 2]))
-def test_greedy_and_program_agree_under_all_limits(
-    acceptance: np.ndarray, size: int, depth: int | None, width: int | None, order: int | None
-) -> None:
-    limits: dict[str, Any] = {"max_depth": depth, "max_width": width}
+def test_greedy_and_program_agree_under_all_limits(acceptance, size, depth, width, order):
+    limits = {"max_depth": depth, "max_width": width}
     greedy = optimal_tree(acceptance, num_nodes=size, **limits)
     program = tree_program(acceptance, num_nodes=size, **limits)
     assert abs(greedy.expected_tokens - program.expected_tokens) <= ROUNDING
@@ -79,27 +71,25 @@ AFTER = {
 """Acceptance of order 1: after rank 0 high, after any other rank low."""
 
 
-def step(path: tuple[int, ...]) -> float:
+def step(path):
     return [*AFTER.get(path[-2:-1], []), *(0.0,) * 8][path[-1]]
 
 
 @pytest.mark.parametrize("order", [1, 2, None])
 @pytest.mark.parametrize(("depth", "width"), [(None, None), (3, None), (None, 2)])
-def test_acceptance_by_path_is_best_of_all_trees(
-    order: int | None, depth: int | None, width: int | None
-) -> None:
+def test_acceptance_by_path_is_best_of_all_trees(order, depth, width):
     tree = optimal_tree(step, num_nodes=7, max_depth=depth, max_width=width, order=order)
     best = max(value(forest, step) for forest in trees_within(7, depth, width))
     assert abs(tree.expected_tokens - 1 - best) <= ROUNDING
 
 
-def test_of_vertices_as_likely_the_lower_rank_goes_first() -> None:
+def test_of_vertices_as_likely_the_lower_rank_goes_first():
     # the first child's first child and the second child, with ¼ each
     assert optimal_tree([0.5, 0.25], num_nodes=3).shape.parents.tolist() == [0, 1, 0]
 
 
-def test_the_order_shares_queues_but_not_results() -> None:
-    asked: list[tuple[int, ...]] = []
+def test_the_order_shares_queues_but_not_results():
+    asked = []
     shared = optimal_tree(lambda path: asked.append(path) or step(path), num_nodes=3000, order=1)
     assert len(asked) == len(set(asked)) <= 4 + 4 * 4  # a path of one or two ranks each
     whole = optimal_tree(step, num_nodes=3000)
@@ -121,14 +111,12 @@ def test_the_order_shares_queues_but_not_results() -> None:
         ([0.75, 1.5], r"it is 1\.5 at \(1,\)"),
     ],
 )
-def test_a_function_that_is_no_acceptance_is_refused(
-    siblings: list[float], said: str, order: int | None
-) -> None:
+def test_a_function_that_is_no_acceptance_is_refused(siblings, said, order):
     with pytest.raises(otm.errors.InvalidDistribution, match=said):
         optimal_tree(lambda path: siblings[path[-1]], num_nodes=3, order=order)
 
 
-def test_what_the_greedy_tree_cannot_do_the_program_can() -> None:
+def test_what_the_greedy_tree_cannot_do_the_program_can():
     with pytest.raises(
         otm.errors.InvalidDistribution, match=r"rank 1 has 0\.7 after 0\.1.*program"
     ):
@@ -137,7 +125,7 @@ def test_what_the_greedy_tree_cannot_do_the_program_can() -> None:
     assert four.shape == TreeShape.from_paths([(0,), (1,), (2,), (2, 0)])
 
 
-def test_vertices_that_cannot_be_accepted_are_left_out() -> None:
+def test_vertices_that_cannot_be_accepted_are_left_out():
     assert optimal_tree([0.5, 0.0], num_nodes=10, max_depth=2).shape == TreeShape.chain(2)
     assert optimal_tree([0.0], num_nodes=10).shape == TreeShape([])
     assert tree_program([0.0, 0.5], num_nodes=3).expected_tokens == 1.5
@@ -146,7 +134,7 @@ def test_vertices_that_cannot_be_accepted_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=needs("torch"))])
-def test_expected_tokens_of_many_vectors_are_those_of_each(library: str) -> None:
+def test_expected_tokens_of_many_vectors_are_those_of_each(library):
     kind = importlib.import_module(library).asarray
     rng = np.random.default_rng(0)
     vectors = 0.9 * rng.dirichlet(np.ones(3), size=(2, 4))
@@ -170,13 +158,13 @@ def test_expected_tokens_of_many_vectors_are_those_of_each(library: str) -> None
         (lambda: tree_program([0.5, 0.2], num_nodes=10**6), "optimal_tree has none"),
     ],
 )
-def test_bad_limits_are_refused(call: Callable[[], object], said: str) -> None:
+def test_bad_limits_are_refused(call, said):
     with pytest.raises((otm.errors.InvalidParameter, otm.errors.TooLarge), match=said):
         call()
 
 
 @pytest.mark.long
-def test_a_million_vertices_in_under_five_seconds() -> None:
+def test_a_million_vertices_in_under_five_seconds():
     start = time.process_time()
     tree = optimal_tree([0.6, 0.25, 0.1, 0.05], num_nodes=1_000_000)
     assert time.process_time() - start < 5

@@ -1,10 +1,7 @@
 """Tree shapes against loops written from the definitions."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,11 +14,11 @@ from tests.trees.instances import shapes
 MAKE = TreeShape.chain, TreeShape.batch, lambda n: TreeShape.sequences(n, n)
 
 
-def check_against_loops(shape: TreeShape) -> list[int]:
+def check_against_loops(shape):
     """Assert levels, ranks and children; return the parents."""
     parents = [0, *shape.parents.tolist()]
     levels, ranks = [0], [0]
-    children: list[list[int]] = [[] for _ in parents]
+    children = [[] for _ in parents]
     for vertex, parent in enumerate(parents[1:], start=1):
         levels.append(levels[parent] + 1)
         ranks.append(len(children[parent]))
@@ -35,9 +32,7 @@ def check_against_loops(shape: TreeShape) -> list[int]:
 
 
 @given(shapes(), st.randoms(use_true_random=False))
-def test_the_definitions_and_paths_whatever_the_numbering(
-    shape: TreeShape, shuffle: object
-) -> None:
+def test_the_definitions_and_paths_whatever_the_numbering(shape, shuffle):
     parents, paths = check_against_loops(shape), shape.paths()
     assert paths[0] == ()
     for v in range(1, shape.num_nodes + 1):
@@ -50,20 +45,20 @@ def test_the_definitions_and_paths_whatever_the_numbering(
     assert np.all(np.diff(rebuilt.levels) >= 0)
 
 
-def test_a_large_tree_is_handled_by_arrays() -> None:
+def test_a_large_tree_is_handled_by_arrays():
     rng = np.random.default_rng(0)
     check_against_loops(TreeShape((rng.random(200_000) * np.arange(1, 200_001)).astype(np.int64)))
     assert TreeShape.chain(200_000).depth == 200_000
 
 
 @given(shapes(), shapes())
-def test_equal_shapes_and_only_those_have_equal_parents(left: TreeShape, right: TreeShape) -> None:
+def test_equal_shapes_and_only_those_have_equal_parents(left, right):
     same = left.parents.tolist() == right.parents.tolist()
     assert (left == right) == same
     assert len({left, right, TreeShape(left.parents)}) == (1 if same else 2)
 
 
-def test_constructors() -> None:
+def test_constructors():
     pairs = [(i, j) for i in range(2) for j in range(3)]
     assert set(TreeShape.prefix_tree([2, 3]).paths()) == {(), (0,), (1,), *pairs}
     stems = [(0,), (1,), (0, 0), (1, 0), (0, 0, 0), (1, 0, 0)]
@@ -81,7 +76,7 @@ def test_constructors() -> None:
         assert TreeShape.specinfer(length) == TreeShape.chain(length)
 
 
-def test_shapes_are_immutable_and_copy() -> None:
+def test_shapes_are_immutable_and_copy():
     mine = np.array([0, 1])
     shape = TreeShape(mine)
     mine[1] = 0  # the shape holds its own array
@@ -97,7 +92,7 @@ def test_shapes_are_immutable_and_copy() -> None:
     [[1], [-1], [0, 1, 3], [0.0], [True], [[0]], "01", [[0], [0, 1]], [0, None]],
     ids=repr,
 )
-def test_what_is_no_tree_is_refused(parents: object) -> None:
+def test_what_is_no_tree_is_refused(parents):
     with pytest.raises(
         otm.errors.InvalidParameter, match=r"parents must be|parent of vertex \d+ must be"
     ):
@@ -109,7 +104,7 @@ def test_what_is_no_tree_is_refused(parents: object) -> None:
     [[(1,)], [(0, 0)], [(0,), (0, 0, 0)], [(0,), (0,)], [(0,), (0, 1)], [(-1,)], [(0.0,)]],
     ids=repr,
 )
-def test_paths_with_gaps_are_refused(paths: list[tuple[int, ...]]) -> None:
+def test_paths_with_gaps_are_refused(paths):
     with pytest.raises(otm.errors.InvalidParameter):
         TreeShape.from_paths(paths)
 
@@ -122,9 +117,9 @@ def test_paths_with_gaps_are_refused(paths: list[tuple[int, ...]]) -> None:
         (lambda: TreeShape.prefix_tree([10] * 12), "50,000,000 drafted vertices"),
         (lambda: TreeShape.chain(2).children(3), "at most 2"),
         (lambda: TreeShape.chain(1000).paths(), "Use parents and ranks"),
-        (lambda: level_order([0, 1]), "must be of the class TreeShape"),  # type: ignore[arg-type]
+        (lambda: level_order([0, 1]), "must be of the class TreeShape"),
     ],
 )
-def test_what_is_no_tree_or_too_much_for_one(call: Callable[[], object], said: str) -> None:
+def test_what_is_no_tree_or_too_much_for_one(call, said):
     with pytest.raises((otm.errors.InvalidParameter, otm.errors.TooLarge), match=said):
         call()

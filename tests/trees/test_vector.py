@@ -2,11 +2,8 @@
 are their own expectation.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -34,9 +31,7 @@ NESTED = [
 
 @settings(max_examples=60)
 @given(strategies.pairs(max_tokens=4), st.integers(1, 3), st.sampled_from(NESTED))
-def test_it_is_where_the_output_stands_among_the_drafts(
-    pair: tuple[np.ndarray, np.ndarray], k: int, scheme: tuple[otm.Verifier, type[otm.Law]]
-) -> None:
+def test_it_is_where_the_output_stands_among_the_drafts(pair, k, scheme):
     """None of these accepts a token that it has rejected, or puts out one that it did not accept
     but drafted.
     """
@@ -52,7 +47,7 @@ def test_it_is_where_the_output_stands_among_the_drafts(
     np.testing.assert_allclose(acceptance_vector(verifier, problem), wanted, atol=COLLECTED, rtol=0)
 
 
-def test_batches_go_row_by_row() -> None:
+def test_batches_go_row_by_row():
     rows = otm.Problem(
         draft=[[0.9, 0.1], [0.5, 0.5]],
         target=[[0.1, 0.9], [0.5, 0.5]],
@@ -64,8 +59,8 @@ def test_batches_go_row_by_row() -> None:
 
 @pytest.mark.parametrize("verifier", [otm.KSeq(), otm.TransportPlan()], ids=repr)
 def test_verifiers_that_look_at_all_drafts_have_no_acceptance_vector(
-    verifier: otm.Verifier,
-) -> None:
+    verifier,
+):
     problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
     with pytest.raises(
         otm.errors.Unsupported,
@@ -76,7 +71,7 @@ def test_verifiers_that_look_at_all_drafts_have_no_acceptance_vector(
     assert acceptance_vector(verifier, single) == pytest.approx([0.75])
 
 
-def test_estimates_allow_for_vertices_with_few_children() -> None:
+def test_estimates_allow_for_vertices_with_few_children():
     """Eight visits each to vertices of one, two and three children, accepted as A = (1/2, 1/4, 1/8)
     has it: divided by all visits, A(3) would be 1/24.
     """
@@ -101,14 +96,14 @@ def test_estimates_allow_for_vertices_with_few_children() -> None:
         *((entropy_bits, (bad,)) for bad in ([0.5, -0.1], [math.nan], [[0.5]])),
     ],
 )
-def test_what_is_refused(function: Callable[..., object], given: tuple[object, ...]) -> None:
+def test_what_is_refused(function, given):
     counts = function in (rank_counts, empirical_acceptance)
     error = otm.errors.InvalidParameter if counts else otm.errors.InvalidDistribution
     with pytest.raises(error):
         function(*given)
 
 
-def test_the_gate() -> None:
+def test_the_gate():
     assert check_acceptance([1]).tolist() == [1.0]
     # float32 rounding above 1 is divided out
     assert check_acceptance(np.float32([0.1] * 10)).sum() <= 1
@@ -117,7 +112,7 @@ def test_the_gate() -> None:
     assert math.copysign(1, entropy_bits([1.0])) == 1
 
 
-def test_a_float32_row_passes_the_gate_once() -> None:
+def test_a_float32_row_passes_the_gate_once():
     """Passed twice it is rounded to float32 twice: 2e-9 from the acceptance of the row as given."""
     draft = np.array([0.375, 0.375, 0.0, 0.25], dtype=np.float32)
     target = np.array(

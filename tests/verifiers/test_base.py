@@ -1,10 +1,6 @@
 """Verifiers that share work between numbers of drafts: the library's, and one from outside."""
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -31,16 +27,16 @@ class Looking(otm.verifiers.CurvedVerifier):
     lossless = True
     laws = (IID,)
 
-    def prepare(self, problem: Problem) -> otm.verifiers.Rule:
+    def prepare(self, problem):
         return otm.Naive().prepare(problem)
 
-    def curve(self, problem: Problem, ks: Sequence[int], by: str) -> Any:
+    def curve(self, problem, ks, by):
         self.asked.append(list(ks))
         misses = np.log1p(-problem.draft)
         return np.stack([(problem.target * -np.expm1(k * misses)).sum(axis=-1) for k in ks])
 
 
-def test_a_curve_from_outside_is_asked_once_for_every_k() -> None:
+def test_a_curve_from_outside_is_asked_once_for_every_k():
     verifier = Looking()
     values = otm.acceptance_curve(verifier, PROBLEM, k=KS)
     assert verifier.asked == [KS]
@@ -53,7 +49,7 @@ def test_a_curve_from_outside_is_asked_once_for_every_k() -> None:
         assert found == pytest.approx(wanted[KS.index(2)], abs=rounding(9, 2))
     assert [2] in verifier.asked
     with pytest.raises(otm.errors.InvalidParameter, match="by must be"):
-        otm.acceptance(verifier, PROBLEM, by="both")  # type: ignore[arg-type]
+        otm.acceptance(verifier, PROBLEM, by="both")
 
 
 @pytest.mark.parametrize(
@@ -61,9 +57,7 @@ def test_a_curve_from_outside_is_asked_once_for_every_k() -> None:
     [(KSeq(), kseq, "kseq_roots"), (RecursiveRejection(), recursive_rejection, "rejection_levels")],
     ids=["KSeq", "RecursiveRejection"],
 )
-def test_one_sort_or_recursion_serves_every_k(
-    monkeypatch: pytest.MonkeyPatch, verifier: otm.Verifier, module: Any, shared: str
-) -> None:
+def test_one_sort_or_recursion_serves_every_k(monkeypatch, verifier, module, shared):
     one_by_one = [otm.acceptance(verifier, PROBLEM.with_law(IID(k))) for k in KS]
     function = mock.Mock(wraps=getattr(module, shared))
     monkeypatch.setattr(module, shared, function)

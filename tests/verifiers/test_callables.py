@@ -2,10 +2,6 @@
 wherever a verifier goes.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -19,7 +15,7 @@ from tests.optional import needs
 DRAFT, TARGET = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
 
 
-def recursive(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+def recursive(draft, target, drafts, uniforms):
     """Recursive rejection, written as one would."""
     left = target.copy()
     for x, u in zip(drafts, uniforms, strict=False):
@@ -30,21 +26,21 @@ def recursive(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int,
     return int(np.searchsorted(np.cumsum(left), uniforms[-1])), False
 
 
-def trusting(draft: Any, target: Any, drafts: Any, uniforms: Any) -> int:
+def trusting(draft, target, drafts, uniforms):
     return int(drafts[0])
 
 
-def _lossless(draft: Any, target: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+def _lossless(draft, target, drafts, uniforms):
     return recursive(draft, target, drafts[:1], uniforms)
 
 
-def problem(k: int) -> otm.Problem:
+def problem(k):
     return otm.Problem(draft=DRAFT, target=TARGET, law=otm.IID(k))
 
 
 class TestLaw:
     @pytest.mark.parametrize("k", [1, 2, 6])
-    def test_a_known_scheme_has_its_closed_form(self, k: int) -> None:
+    def test_a_known_scheme_has_its_closed_form(self, k):
         """Exactly so where its draft sequences are thousands, too."""
         mine = otm.from_callable(recursive)
         assert problem(6).law.num_sequences(4) > MOST_SEQUENCES
@@ -53,11 +49,11 @@ class TestLaw:
             assert otm.acceptance(mine, problem(k), by=by) == pytest.approx(exact, abs=1e-13)
         assert otm.lossy.output_law(mine, problem(k)) == pytest.approx(TARGET, abs=1e-13)
 
-    def test_it_is_run_once_for_all_that_is_asked_of_a_problem(self) -> None:
+    def test_it_is_run_once_for_all_that_is_asked_of_a_problem(self):
         """And a token without a flag counts as accepted if it was drafted."""
         calls = []
 
-        def counted(*arguments: Any) -> int:
+        def counted(*arguments):
             calls.append(1)
             return trusting(*arguments)
 
@@ -69,7 +65,7 @@ class TestLaw:
         otm.coupling(mine, single)
         assert len(calls) == before > 0
 
-    def test_the_laws_that_were_said(self) -> None:
+    def test_the_laws_that_were_said(self):
         mine = otm.from_callable(trusting, law=(otm.WithoutReplacement, otm.TopK(2)))
         laws = (otm.WithoutReplacement(3), otm.TopK(2), otm.TopK(1), otm.IID(2))
         assert [mine.supports(law) for law in laws] == [True, True, False, False]
@@ -81,13 +77,13 @@ class TestEverywhere:
     @pytest.mark.parametrize(
         ("function", "verdict"), [(_lossless, "lossless"), (trusting, "not lossless")]
     )
-    def test_audits_ask_the_function_itself(self, function: Any, verdict: str) -> None:
+    def test_audits_ask_the_function_itself(self, function, verdict):
         mine = otm.from_callable(function, law=otm.IID(1), name="mine")
         audit = otm.audit.exact(mine, problem(1))
         assert (audit.verdict, audit.method, audit.name) == (verdict, "traced", "mine")
 
     @pytest.mark.parametrize("by", ["membership", "rule"])
-    def test_an_interval_is_narrowed_by_more_seconds(self, by: Any) -> None:
+    def test_an_interval_is_narrowed_by_more_seconds(self, by):
         mine, six = otm.from_callable(recursive), problem(6)
         exact = otm.acceptance(otm.RecursiveRejection(), six, by=by)
         found = [mine.acceptance_interval(six, by=by, seconds=time) for time in (1e-3, 30, 1e-3)]
@@ -95,11 +91,11 @@ class TestEverywhere:
         # what was found is kept
         assert found[0].gap > 0.01 > 1e-11 > found[1].gap == found[2].gap
 
-    def test_eight_drafts_that_are_all_looked_at_are_estimated(self, monkeypatch: Any) -> None:
+    def test_eight_drafts_that_are_all_looked_at_are_estimated(self, monkeypatch):
         monkeypatch.setattr(otm.verifiers.callables, "MOST_SECONDS", 0.5)
         calls = []
 
-        def every(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+        def every(draft, target, drafts, uniforms):
             calls.append(1)
             return recursive(draft, target, [int(x) for x in drafts], uniforms)
 
@@ -116,7 +112,7 @@ class TestEverywhere:
         with pytest.raises(otm.errors.TooLarge, match=r"otm\.audit\.sampled a verdict"):
             otm.audit.exact(lambda p, q, drafts, u: int(float(u[0]) * 4), problem(8))
 
-    def test_only_what_can_be_drafted_counts(self) -> None:
+    def test_only_what_can_be_drafted_counts(self):
         draft = np.zeros(40)
         draft[:4] = DRAFT
         wide = otm.Problem(draft=draft, target=np.full(40, 1 / 40), law=otm.IID(3))
@@ -124,15 +120,15 @@ class TestEverywhere:
         assert otm.acceptance(otm.from_callable(trusting), wide) == pytest.approx(1.0, abs=1e-14)
 
 
-def _of(q: Any, u: Any) -> int:
+def _of(q, u):
     return int(np.searchsorted(np.cumsum(q), u))
 
 
-def by_numbers(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+def by_numbers(p, q, drafts, u):
     return recursive(p, q, [int(x) for x in drafts], u)
 
 
-def by_ratio(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+def by_ratio(p, q, drafts, u):
     p *= 2.0  # its own copy
     for i, x in enumerate(drafts):
         if min(1, q[x] / (p[i, x] if p.ndim == 2 else p[x])) >= u[i]:
@@ -140,12 +136,12 @@ def by_ratio(p: Any, q: Any, drafts: Any, u: Any) -> Any:
     return int((np.cumsum(q) > u[-1]).argmax())
 
 
-def naive(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+def naive(p, q, drafts, u):
     y = _of(q, u[-1])
     return y, y in drafts
 
 
-def by_torch(p: Any, q: Any, drafts: Any, u: Any) -> Any:
+def by_torch(p, q, drafts, u):
     import torch
 
     some = torch.as_tensor(drafts)
@@ -156,10 +152,10 @@ class TestDrawnDrafts:
     """Drafts that are drawn while the function is traced: the law is that of each by itself."""
 
     @pytest.fixture(autouse=True)
-    def _few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _few(self, monkeypatch):
         monkeypatch.setattr(otm.verifiers.callables, "MOST_SEQUENCES", 0)
 
-    def joint(self, code: Any, single: otm.Problem) -> tuple[Any, Any]:
+    def joint(self, code, single):
         table = live_drafts(single.law, single.draft)
         verifier = otm.from_callable(code, law=type(single.law))
         law = output_law_on(verifier.code, single, table.tokens, table.mass, tolerance=1e-13)
@@ -178,7 +174,7 @@ class TestDrawnDrafts:
         ],
         ids=lambda thing: getattr(thing, "__name__", repr(thing)),
     )
-    def test_the_law_is_that_of_every_sequence_by_itself(self, code: Any, law: otm.Law) -> None:
+    def test_the_law_is_that_of_every_sequence_by_itself(self, code, law):
         draft = np.stack([DRAFT, TARGET]) if isinstance(law, otm.Product) else DRAFT
         single = otm.Problem(draft=draft, target=TARGET, law=law)
         found, joint = self.joint(code, single)
@@ -187,23 +183,21 @@ class TestDrawnDrafts:
         alone = np.zeros((len(table.mass), 4))
         for row, drafts, mass in zip(alone, table.tokens, table.mass, strict=True):
 
-            def run(u: Any, drafts: Any = drafts) -> Any:
+            def run(u, drafts=drafts):
                 return read_token(code(single.draft.copy(), TARGET.copy(), drafts.copy(), u), 4)
 
             for (token, _), share in trace(run, single.num_drafts + 1).mass.items():
                 row[token] += mass * share
         assert joint == pytest.approx(alone, abs=1e-14)
 
-    def test_what_is_too_unlikely_to_be_drawn_counts_as_error(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_is_too_unlikely_to_be_drawn_counts_as_error(self, monkeypatch):
         monkeypatch.setattr(otm.verifiers.callables, "_MOST_DRAWN", 600)
         law, joint = self.joint(trusting, problem(5))
         assert 0.0 < law.error == pytest.approx(1.0 - joint.sum(), abs=1e-14)
         found = otm.from_callable(trusting).acceptance_interval(problem(5))
         assert (found.lower, found.upper) == (pytest.approx(joint.sum(), abs=1e-12), 1.0)
 
-    def test_drafts_that_are_not_looked_at_divide_nothing(self) -> None:
+    def test_drafts_that_are_not_looked_at_divide_nothing(self):
         few, _ = self.joint(lambda p, q, drafts, u: int(drafts[-1]), problem(6))
         assert few.cells == 4
         some, every = (self.joint(code, problem(4))[0] for code in (recursive, by_numbers))
@@ -218,11 +212,11 @@ class TestDrawnDrafts:
         ],
         ids=["float", "type", "write"],
     )
-    def test_what_cannot_be_followed_is_refused(self, code: Any, reason: str) -> None:
+    def test_what_cannot_be_followed_is_refused(self, code, reason):
         with pytest.raises(otm.errors.TooLarge, match=f"cannot be followed on 16.*{reason}"):
             self.joint(code, problem(2))
 
-    def test_failures_are_named(self) -> None:
+    def test_failures_are_named(self):
         with pytest.raises(CandidateFailure, match=r"ZeroDivisionError.*probability 0\.4 "):
             self.joint(lambda p, q, drafts, u: 1 // drafts[1].item(), problem(2))
         rare = otm.from_callable(lambda p, q, drafts, u: 1 // int(u[0] > 7e-14))  # of 4.6e-14
@@ -244,19 +238,19 @@ class TestAnswers:
         ],
         ids=repr,
     )
-    def test_what_is_no_token_or_no_flag_is_said(self, answer: Any, message: str) -> None:
+    def test_what_is_no_token_or_no_flag_is_said(self, answer, message):
         mine = otm.from_callable(lambda p, q, drafts, u: answer)
         with pytest.raises(otm.errors.OtmError, match=message):
             otm.acceptance(mine, problem(1))
         with pytest.raises(otm.errors.OtmError, match=message):
             otm.estimate(mine, problem(1), samples=2, rng=np.random.default_rng(0))
 
-    def test_a_flag_given_now_and_then(self) -> None:
+    def test_a_flag_given_now_and_then(self):
         """Where it is missing a drafted token counts as accepted, exactly and in samples, whatever
         else is in the batch.
         """
 
-        def mixed(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+        def mixed(draft, target, drafts, uniforms):
             return (0, False) if drafts[0] == 0 else int(drafts[0])
 
         verifier = otm.from_callable(mixed)
@@ -273,7 +267,7 @@ class TestAnswers:
         )
         assert found.low <= 0.25 <= found.high < 0.5
 
-    def test_what_cannot_be_followed_to_the_end_is_no_exact_number(self, monkeypatch: Any) -> None:
+    def test_what_cannot_be_followed_to_the_end_is_no_exact_number(self, monkeypatch):
         monkeypatch.setattr(otm.verifiers.callables, "MOST_SECONDS", 0.5)
         mine = otm.from_callable(lambda p, q, drafts, u: int(u[0] * u[1] < 0.3))
         with pytest.raises(
@@ -282,13 +276,13 @@ class TestAnswers:
             otm.acceptance(mine, problem(1))
 
     @pytest.mark.parametrize("law", [2, (), "IID", (otm.IID, 3), otm.KSeq], ids=repr)
-    def test_law(self, law: Any) -> None:
+    def test_law(self, law):
         with pytest.raises(
             otm.errors.InvalidParameter, match=r"law must be a draft law such as otm\.IID"
         ):
             otm.from_callable(trusting, law=law)
 
-    def test_names(self) -> None:
+    def test_names(self):
         mine = otm.from_callable(
             trusting, law=(otm.IID, otm.TopK(2)), name="mine", num_uniforms=lambda k, V: 0
         )
@@ -297,4 +291,4 @@ class TestAnswers:
         again, other = (otm.from_callable(mine.code, name=name) for name in ("", "other"))
         assert (again.code, str(other), other.code.verify) == (mine.code, "other", trusting)
         with pytest.raises(otm.errors.InvalidParameter, match="function verify"):
-            otm.from_callable(otm.KSeq())  # type: ignore[arg-type]
+            otm.from_callable(otm.KSeq())

@@ -2,8 +2,6 @@
 program.
 """
 
-from __future__ import annotations
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -18,7 +16,7 @@ from tests.verifiers.lossy_instances import ROUNDING, one_draft
 
 @pytest.mark.parametrize("name", ["ensemble", "token_v3", "opt"])
 @given(pair=strategies.pairs(max_tokens=6), weight=st.floats(0.0, 1.0))
-def test_law_as_written(name: str, pair: tuple[np.ndarray, np.ndarray], weight: float) -> None:
+def test_law_as_written(name, pair, weight):
     problem = one_draft(pair)
     p, q = problem.draft, problem.target
     if name == "ensemble":
@@ -43,7 +41,7 @@ def test_law_as_written(name: str, pair: tuple[np.ndarray, np.ndarray], weight: 
 @pytest.mark.parametrize(
     "p", [[0.67003436, 0.24983097, 0.08013466], [0.2131, 0.0176, 5.8e-16, 0.7018, 0.0675]]
 )
-def test_a_tie_is_the_drafts_however_it_is_summed(p: list[float]) -> None:
+def test_a_tie_is_the_drafts_however_it_is_summed(p):
     """A greedy target on the draft's likeliest token: max q − TV is max p, exactly, and never in
     floats.
     """
@@ -54,7 +52,7 @@ def test_a_tie_is_the_drafts_however_it_is_summed(p: list[float]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_mentored_decoding_against_the_cone_program(seed: int) -> None:
+def test_mentored_decoding_against_the_cone_program(seed):
     """Every third target has a token without mass, every fourth one that cannot be drafted."""
     import torch
 
@@ -79,7 +77,7 @@ def test_mentored_decoding_against_the_cone_program(seed: int) -> None:
 
 @settings(max_examples=40)
 @given(pair=strategies.pairs(max_tokens=6))
-def test_the_ends_of_the_budget(pair: tuple[np.ndarray, np.ndarray]) -> None:
+def test_the_ends_of_the_budget(pair):
     problem = one_draft(pair)
     for budget, law in ((0.0, problem.target), (float("inf"), problem.draft)):
         found = otm.lossy.output_law(Mentored(budget), problem)

@@ -1,7 +1,5 @@
 """K-SEQ against rational arithmetic: γ*, acceptances, losslessness, and the refusal of γ < γ*."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import mpmath
@@ -18,7 +16,7 @@ from tests.tolerance import UNIT_ROUNDOFF, rounding
 
 @pytest.mark.parametrize("k", [2, 5, 100])
 @pytest.mark.parametrize("num_tokens", [2, 50])
-def test_gamma_star_to_machine_precision(num_tokens: int, k: int) -> None:
+def test_gamma_star_to_machine_precision(num_tokens, k):
     # These instances are well conditioned: an error ε in f moves γ* by the relative amount
     # ε/(γ*·(−f′)) < 10 ε.
     draft, target = otm.examples.dirichlet(
@@ -32,7 +30,7 @@ def test_gamma_star_to_machine_precision(num_tokens: int, k: int) -> None:
 
 @settings(max_examples=150)
 @given(strategies.iid_problems(max_tokens=5, max_k=4))
-def test_acceptance_at_gamma_star_against_a_rational_solve(problem: Problem) -> None:
+def test_acceptance_at_gamma_star_against_a_rational_solve(problem):
     # The acceptance is well conditioned even where γ* is not: |dp_acc/dγ| ≤ |f′|, so an error ε in
     # f moves p_acc by at most ε.
     p, q = exact.exact(problem.draft), exact.exact(problem.target)
@@ -54,7 +52,7 @@ def test_acceptance_at_gamma_star_against_a_rational_solve(problem: Problem) -> 
     assert abs(otm.coupling(KSeq(), problem).acceptance - wanted) <= tolerance
 
 
-def _mp(x: Fraction) -> mpmath.mpf:
+def _mp(x):
     return mpmath.mpf(x.numerator) / x.denominator
 
 
@@ -63,7 +61,7 @@ def _mp(x: Fraction) -> mpmath.mpf:
     strategies.iid_problems(max_tokens=4, max_k=3),
     st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0, 100.0]),
 )
-def test_any_larger_gamma_is_lossless_and_exact(problem: Problem, extra: float) -> None:
+def test_any_larger_gamma_is_lossless_and_exact(problem, extra):
     gamma = float(otm.verifiers.gamma_star(problem)) + extra
     k, tolerance = problem.law.k, 2 * rounding(problem.num_tokens, problem.law.k)
     p, q = exact.exact(problem.draft), exact.exact(problem.target)
@@ -85,7 +83,7 @@ def test_any_larger_gamma_is_lossless_and_exact(problem: Problem, extra: float) 
 class TestGammaBelowGammaStar:
     problem = Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=IID(2))
 
-    def test_is_refused_everywhere(self) -> None:
+    def test_is_refused_everywhere(self):
         """One bad row of a batch, or one bad k of several, is enough."""
         batch = Problem(draft=[[0.5, 0.5], [0.75, 0.25]], target=[0.5, 0.5], law=IID(2))
         verifier = KSeq(gamma=1.39)
@@ -101,7 +99,7 @@ class TestGammaBelowGammaStar:
             ):
                 call()
 
-    def test_it_is_harmless_where_nothing_is_clipped(self) -> None:
+    def test_it_is_harmless_where_nothing_is_clipped(self):
         # Every token with q > 0 has q/p ≥ p_acc/β: p = (.5, .5, 0), q = (0, 1, 0) has β = ½ at any
         # γ ≤ 2, p_acc = ¾, q/p = 2.
         problem = Problem(draft=[0.5, 0.5, 0.0], target=[0.0, 1.0, 0.0], law=IID(2))
@@ -132,12 +130,12 @@ class TestGammaBelowGammaStar:
     ],
 )
 def test_gamma_star_at_the_edges(
-    draft: list[float],
-    target: list[float],
-    k: int,
-    gamma: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    draft,
+    target,
+    k,
+    gamma,
+    monkeypatch,
+):
     problem = Problem(draft=draft, target=target, law=IID(k))
     # From a sort and in bins, which find another root to rounding where p_acc is 1 up to k/37.
     for shortest in (1 << 16, 1)[: 1 if k > 37 * gamma else 2]:
@@ -146,7 +144,7 @@ def test_gamma_star_at_the_edges(
         assert found == pytest.approx(gamma, rel=4 * UNIT_ROUNDOFF)
 
 
-def test_gradients_where_nothing_is_accepted() -> None:
+def test_gradients_where_nothing_is_accepted():
     """Supports are disjoint: at γ* = 1 what either model gives a token of the other is accepted."""
     torch = pytest.importorskip("torch")
     p, q = torch.eye(2, dtype=torch.float64).requires_grad_()

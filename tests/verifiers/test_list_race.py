@@ -1,10 +1,7 @@
 """The list race: by rule as printed, by membership where both are tiny."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -16,9 +13,7 @@ from tests import exact, strategies
 class TestListRace:
     @settings(max_examples=40)
     @given(pair=strategies.pairs(max_tokens=5), k=st.integers(1, 3))
-    def test_by_rule_is_the_sum_as_printed(
-        self, pair: tuple[np.ndarray, np.ndarray], k: int
-    ) -> None:
+    def test_by_rule_is_the_sum_as_printed(self, pair, k):
         p, q = exact.exact(pair[0]), exact.exact(pair[1])
         wanted = Fraction(0)
         for j in range(len(p)):
@@ -34,7 +29,7 @@ class TestListRace:
         )
 
     @pytest.mark.parametrize("k", [2, 3, 8])
-    def test_membership_is_no_less_than_the_rule_where_both_are_tiny(self, k: int) -> None:
+    def test_membership_is_no_less_than_the_rule_where_both_are_tiny(self, k):
         problem = Problem(draft=[1e-10, 1 - 1e-10], target=[1.0, 0.0], law=IID(k))
         share = Fraction(problem.draft[0])  # g = (1 − p)/p, so k q/(k + g) = k p/(1 + (k − 1) p)
         rule, member = (otm.acceptance(ListRace(), problem, by=by) for by in ("rule", "membership"))

@@ -1,12 +1,8 @@
 """Lossy verifiers: what each of them keeps, and the laws of some as written."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 import tracemalloc
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +34,7 @@ LOSSY = [
 ]
 
 
-def two_softmaxes(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def two_softmaxes(seed):
     """One softmax over 50 tokens computed in two ways, which differ by rounding."""
     masses = np.exp(3 * np.random.default_rng(seed).normal(size=50))
     return masses / masses.sum(), masses * (1 / masses.sum())
@@ -50,9 +46,7 @@ PAIRS = strategies.pairs(max_tokens=6) | st.integers(0, 99).map(two_softmaxes)
 @pytest.mark.parametrize("verifier", LOSSY, ids=repr)
 @settings(max_examples=50)
 @given(pair=PAIRS)
-def test_law_acceptances_and_gain(
-    verifier: otm.Verifier, pair: tuple[np.ndarray, np.ndarray]
-) -> None:
+def test_law_acceptances_and_gain(verifier, pair):
     """They are those of the rule; the gain is at most the total variation."""
     problem = one_draft(pair)
     law, plan = otm.lossy.output_law(verifier, problem), otm.coupling(verifier, problem)
@@ -110,19 +104,19 @@ def test_law_acceptances_and_gain(
     ],
     ids=str,
 )
-def test_parameters_out_of_range(make: Callable[..., object], wrong: dict[str, object]) -> None:
+def test_parameters_out_of_range(make, wrong):
     with pytest.raises(otm.errors.InvalidParameter, match=f"{next(iter(wrong))} must"):
         make(**wrong)
 
 
 @settings(max_examples=100)
 @given(pair=strategies.pairs(max_tokens=6), factor=st.floats(0.05, 1.0))
-def test_lenience(pair: tuple[np.ndarray, np.ndarray], factor: float) -> None:
+def test_lenience(pair, factor):
     problem = one_draft(pair)
     p, q = problem.draft, problem.target
     kept = np.minimum(p, q / factor)
     for residual, weight in (("plain", 1.0), ("scaled", factor)):
-        verifier = Lenience(factor, residual=residual)  # type: ignore[arg-type]
+        verifier = Lenience(factor, residual=residual)
         for by in ("rule", "membership"):
             found = otm.acceptance(verifier, problem, by=by)
             assert found == pytest.approx(kept.sum(), abs=ROUNDING)
@@ -135,7 +129,7 @@ def test_lenience(pair: tuple[np.ndarray, np.ndarray], factor: float) -> None:
 
 
 @given(pair=strategies.pairs(max_tokens=6), delta=st.floats(0.0, 2.0))
-def test_cactus(pair: tuple[np.ndarray, np.ndarray], delta: float) -> None:
+def test_cactus(pair, delta):
     problem, verifier = one_draft(pair), otm.Cactus(delta)
     p, q = problem.draft, problem.target
     raised = np.minimum(1.0, q + np.sqrt(2 * delta * q * (1 - q)))
@@ -154,7 +148,7 @@ def test_cactus(pair: tuple[np.ndarray, np.ndarray], delta: float) -> None:
         )
 
 
-def test_an_immense_bonus_is_no_overflow() -> None:
+def test_an_immense_bonus_is_no_overflow():
     problem = otm.Problem(draft=[0.75, 0.25], target=[1.0, 0.0], law=otm.IID(1))
     assert otm.acceptance(otm.Cactus(1e308), problem) == 0.75
 
@@ -164,7 +158,7 @@ class TestNeighbours:
 
     P, Q = np.array([0.4, 0.1, 0.5, 0.0]), np.array([0.1, 0.4, 0.3, 0.2])
 
-    def test_lantern_by_hand(self) -> None:
+    def test_lantern_by_hand(self):
         # δ > 1 bounds by a share of the token's own mass: .2 ≤ 2 · .1, and .3 ≤ 1 · .3 does
         for delta, first in ((0.6, 0.3), (2.4, 0.1), (3.0, 0.3)):
             rule = otm.Lantern([[3], [0], [0], [0]], delta)
@@ -175,7 +169,7 @@ class TestNeighbours:
         pair=PAIRS,
         seed=st.integers(0, 2**32),
     )
-    def test_lantern_draft_by_draft(self, pair: tuple[np.ndarray, np.ndarray], seed: int) -> None:
+    def test_lantern_draft_by_draft(self, pair, seed):
         (p, q), rng = pair, np.random.default_rng(seed)
         count, delta = rng.integers(1, 4), rng.choice([0.0, 0.05, 0.6, 1.8])
         table = np.full((len(p), count), -1)
@@ -198,7 +192,7 @@ class TestNeighbours:
             otm.lossy.output_law(rule, one_draft(pair)), law, rtol=0, atol=10 * ROUNDING
         )
 
-    def test_large_tables(self) -> None:
+    def test_large_tables(self):
         """Bytes of a chunk, not of the batch: 64 rows × 1,000 tokens × 50 neighbours are 26 MB."""
         size = 1000
         table = (np.arange(size)[:, None] + np.arange(1, 51)).astype(np.uint16) % size
@@ -222,9 +216,7 @@ class TestNeighbours:
 
     @settings(max_examples=60)
     @given(pair=strategies.pairs(max_tokens=6), data=st.data())
-    def test_clusters_that_part_the_vocabulary_accept_no_less(
-        self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject
-    ) -> None:
+    def test_clusters_that_part_the_vocabulary_accept_no_less(self, pair, data):
         p, q = pair
         labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(p), max_size=len(p))))
         table = np.full((len(p), len(p)), -1)
@@ -238,7 +230,7 @@ class TestNeighbours:
         assert otm.acceptance(rule, problem, by="rule") == pytest.approx(groups, abs=ROUNDING)
         assert groups >= np.minimum(p, q).sum() - ROUNDING
 
-    def test_grouped_by_rank(self) -> None:
+    def test_grouped_by_rank(self):
         # ascending order 0 .1, 3 .2, 2 .3, 1 .4; each with the one below it: {0}, {3, 0}, {2, 3},
         # {1, 2}: kept .1/.4, –, .5/.5, .7/.6
         rule, problem = otm.Grouped(1, margin=0.15), one_draft((self.P, self.Q))
@@ -248,7 +240,7 @@ class TestNeighbours:
         assert otm.acceptance(alone, problem) == pytest.approx(0.1 + 0.1 + 0.3)
         np.testing.assert_allclose(otm.lossy.output_law(alone, problem), self.Q)
 
-    def test_actions_within_a_distance(self) -> None:
+    def test_actions_within_a_distance(self):
         problem = one_draft((np.array([0.3, 0.3, 0.2, 0.2]), np.array([0.4, 0.1, 0.1, 0.4])))
         for distance, passing in enumerate((0.3, 0.6, 0.8, 1.0)):
             rule = otm.ActionDistance(distance)
@@ -257,7 +249,7 @@ class TestNeighbours:
             due = kept + (1 - passing) * np.eye(4)[0]
             np.testing.assert_allclose(otm.lossy.output_law(rule, problem), due, atol=1e-15)
 
-    def test_a_table_for_another_vocabulary_is_refused(self) -> None:
+    def test_a_table_for_another_vocabulary_is_refused(self):
         with pytest.raises(otm.errors.ShapeMismatch, match="given for 2 tokens, the problem has 4"):
             otm.acceptance(otm.Lantern([[1], [0]]), one_draft((self.P, self.Q)))
 
@@ -267,7 +259,7 @@ class TestFuzzy:
 
     @pytest.mark.parametrize("divergence", ["tv", "kl", "js"])
     @pytest.mark.parametrize("fallback", ["target", "speculative"])
-    def test_the_gate(self, divergence: Any, fallback: Any) -> None:
+    def test_the_gate(self, divergence, fallback):
         problem, m = one_draft((self.P, self.Q)), 0.5 * (self.P + self.Q)
         kl = lambda a, b: float(a @ np.log(a / b))  # noqa: E731
         distance = {
@@ -287,8 +279,8 @@ class TestFuzzy:
         caught = self.P * self.Q if fallback == "target" else np.minimum(self.P, self.Q)
         assert member == pytest.approx(caught.sum())
 
-    def test_the_zero_threshold_opens_for_equal_distributions_only(self) -> None:
+    def test_the_zero_threshold_opens_for_equal_distributions_only(self):
         for divergence in ("tv", "kl", "js"):
-            verifier = Fuzzy(0.0, divergence=divergence)  # type: ignore[arg-type]
+            verifier = Fuzzy(0.0, divergence=divergence)
             assert otm.acceptance(verifier, one_draft((self.P, self.P)), by="rule") == 1.0
             assert otm.acceptance(verifier, one_draft((self.P, self.Q)), by="rule") == 0.0

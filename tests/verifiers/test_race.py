@@ -1,7 +1,5 @@
 """The race: exact values against rational references that share no code with them."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from unittest import mock
@@ -20,7 +18,7 @@ from tests.overlap.instances import problems
 from tests.verifiers.race_references import INTEGRATED
 
 
-def race_exactly(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
+def race_exactly(p, q, k):
     """Expand the Poisson-binomial probabilities into exponentials, each integrated in closed form:
     rational, 3^V terms.
     """
@@ -41,9 +39,7 @@ def race_exactly(p: exact.Masses, q: exact.Masses, k: int) -> Fraction:
 class TestRaceValue:
     @settings(max_examples=60)
     @given(pair=strategies.pairs(max_tokens=5), data=st.data())
-    def test_against_rational_arithmetic(
-        self, pair: tuple[np.ndarray, np.ndarray], data: st.DataObject
-    ) -> None:
+    def test_against_rational_arithmetic(self, pair, data):
         p, q = pair
         k = data.draw(st.integers(1, len(p)))
         wanted = float(race_exactly(exact.exact(p), exact.exact(q), k))
@@ -52,14 +48,14 @@ class TestRaceValue:
                 wanted, abs=INTEGRATED
             )
 
-    def test_tiny_masses(self) -> None:
+    def test_tiny_masses(self):
         p, q = np.array([0.6, 0.3, 1e-300, 0.1, 1e-8]), np.array([0.2, 1e-300, 0.5, 1e-12, 0.3])
         p, q = p / p.sum(), q / q.sum()
         value = otm.acceptance(Race(), Problem(draft=p, target=q, law=WithoutReplacement(2)))
         wanted = float(race_exactly(exact.exact(p), exact.exact(q), 2))
         assert value == pytest.approx(wanted, abs=INTEGRATED)
 
-    def test_beyond_512_draftable_tokens_is_refused_with_what_to_call(self) -> None:
+    def test_beyond_512_draftable_tokens_is_refused_with_what_to_call(self):
         p = otm.examples.zipf(600)
         problem = Problem(draft=p, target=otm.examples.uniform(600), law=WithoutReplacement(2))
         with pytest.raises(
@@ -76,7 +72,7 @@ class TestRaceValue:
 
 
 @pytest.mark.parametrize("way", ["compiled", "arrays"])
-def test_long_rows_against_the_sum_as_written(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_rows_against_the_sum_as_written(way, monkeypatch):
     """h = 1/Σ_j max(q_i p_j/(c p_i), q_j), the winner's own term being q_i, in extended precision;
     rows in which ratios are ∞ or 0/0, or fill one bin.
     """
@@ -95,8 +91,8 @@ def test_long_rows_against_the_sum_as_written(way: str, monkeypatch: pytest.Monk
 
 
 def test_the_strip_of_the_quadrature_holds_what_is_integrated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Many tokens that overtake rarely: Pr(Poisson(t) ≤ 1) = e^{−t} (1 + t) on a ray."""
     asked = mock.Mock(wraps=races.exponential_nodes)
     monkeypatch.setattr(race, "exponential_nodes", asked)
@@ -110,7 +106,7 @@ def test_the_strip_of_the_quadrature_holds_what_is_integrated(
     assert all(1.0 < grown <= call.args[0](cosine) for call in asked.call_args_list)
 
 
-def test_only_what_is_drafted_is_coupled() -> None:
+def test_only_what_is_drafted_is_coupled():
     """Distance .5: [diag(min) + (p − q)₊ qᵀ + p ((q − p)₊)ᵀ] / 1.5, no row for token 1."""
     joint = otm.coupling(MinHash(), Problem(draft=[0.5, 0, 0.5], target=[0, 0.5, 0.5], law=IID(1)))
     assert joint.drafts.tolist() == [[0], [2]]
@@ -119,7 +115,7 @@ def test_only_what_is_drafted_is_coupled() -> None:
 
 
 @pytest.mark.parametrize("smallest", [1e-307, 5e-324])
-def test_coupling_where_likelihood_ratios_overflow(smallest: float) -> None:
+def test_coupling_where_likelihood_ratios_overflow(smallest):
     """What happens among the last tokens depends on the ratios of their masses only, 4 to 3 here,
     however small they are; and ratios of 1e250 and 1e252 are two joining times, not one.
     """

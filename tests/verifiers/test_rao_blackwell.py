@@ -2,8 +2,6 @@
 masses.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -29,7 +27,7 @@ INSTANCES = {
 
 class TestRaoBlackwell:
     @pytest.mark.parametrize("name", INSTANCES)
-    def test_the_interval_holds_the_exact_value(self, name: str) -> None:
+    def test_the_interval_holds_the_exact_value(self, name):
         draft, target, k = INSTANCES[name]
         problem = otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(k))
         p, q = exact.exact(problem.draft), exact.exact(problem.target)
@@ -47,7 +45,7 @@ class TestRaoBlackwell:
         plain = otm.estimate(verifier, problem, samples=20_000, rng=rng, confidence=1 - 1e-9)
         assert width < plain.high - plain.low
 
-    def test_equal_to_the_last_place(self) -> None:
+    def test_equal_to_the_last_place(self):
         rng = np.random.default_rng(1)
         for trial in range(100):
             num_tokens = int(rng.integers(2, 9))
@@ -59,7 +57,7 @@ class TestRaoBlackwell:
             )
             assert found.value == pytest.approx(1.0, abs=rounding(8, 5))
 
-    def test_the_width_where_nothing_varies(self) -> None:
+    def test_the_width_where_nothing_varies(self):
         """One draft is rejected with TV on every path: Bernstein's second term alone is left."""
         problem = otm.Problem(draft=[0.5, 0.5], target=[0.2, 0.8], law=otm.WithoutReplacement(1))
         found = otm.verifiers.rao_blackwell_acceptance(
@@ -70,7 +68,7 @@ class TestRaoBlackwell:
             (0.7 - width, 0.7, 0.7 + width)
         )
 
-    def test_refusals(self) -> None:
+    def test_refusals(self):
         problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))
         rng = np.random.default_rng(0)
         with pytest.raises(otm.errors.Unsupported, match="without replacement"):

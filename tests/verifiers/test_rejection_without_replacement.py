@@ -2,8 +2,6 @@
 real size.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -19,9 +17,7 @@ from tests.verifiers.rational import problem_of
 
 class TestRecursiveRejectionWithoutReplacement:
     @given(pair=strategies.pairs(), k=st.integers(1, 3))
-    def test_paths_in_rational_arithmetic(
-        self, pair: tuple[np.ndarray, np.ndarray], k: int
-    ) -> None:
+    def test_paths_in_rational_arithmetic(self, pair, k):
         problem = problem_of(pair, otm.WithoutReplacement(min(k, len(pair[0]))))
         p, q = exact.exact(problem.draft), exact.exact(problem.target)
         accepted = float(exact.recursive_rejection(p, q, k, distinct=True))
@@ -33,9 +29,7 @@ class TestRecursiveRejectionWithoutReplacement:
             assert found == pytest.approx(accepted, abs=rounding(len(p), k))
 
     @given(pair=strategies.pairs(min_tokens=2), k=st.integers(1, 4))
-    def test_the_look_up_equals_the_definition_on_every_path(
-        self, pair: tuple[np.ndarray, np.ndarray], k: int
-    ) -> None:
+    def test_the_look_up_equals_the_definition_on_every_path(self, pair, k):
         """Residuals and acceptance probabilities of the sampler (running sums) against `split`
         (whole vectors).
         """
@@ -59,14 +53,14 @@ class TestRecursiveRejectionWithoutReplacement:
             mass * residual.sum(axis=1), mass * reaching, atol=rounding(5, 4)
         )
 
-    def test_a_draft_that_is_rejected_has_mass(self) -> None:
+    def test_a_draft_that_is_rejected_has_mass(self):
         """Token 2 alone is left, below the rounding of all sums before it."""
         sums = wor.Residuals.of(np.array([0.5, 0.5, 1e-18, 0.0]), np.array([0.3, 0.7, 0.0, 0.0]))
         start, most = np.zeros(1), np.array([1 - 2.0**-53])
         after = sums.next(start, sums.mass(start), np.ones(1))
         assert sums.draw_rejected(start, after, np.array([[0]]), most).tolist() == [2]
 
-    def test_too_many_paths_are_refused_with_the_way_out(self) -> None:
+    def test_too_many_paths_are_refused_with_the_way_out(self):
         problem = otm.Problem(
             draft=otm.examples.uniform(300),
             target=otm.examples.zipf(300),

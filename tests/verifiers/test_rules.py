@@ -1,7 +1,5 @@
 """Schemes that try drafts in turn, or one and catch the others: closed forms in exact fractions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -18,7 +16,7 @@ from tests.verifiers.rational import problem_of
 Form = Callable[[Fraction, Fraction, int], Fraction]
 
 
-def by_token(form: Form) -> Callable[[exact.Masses, exact.Masses, int], Fraction]:
+def by_token(form):
     return lambda p, q, k: sum((form(a, b, k) for a, b in zip(p, q, strict=True)), Fraction(0))
 
 
@@ -35,7 +33,7 @@ FORMS = {
 @pytest.mark.parametrize("verifier", FORMS, ids=repr)
 @settings(max_examples=100)
 @given(problem=strategies.iid_problems(max_tokens=5, max_k=5))
-def test_closed_form(verifier: otm.Verifier, problem: otm.Problem) -> None:
+def test_closed_form(verifier, problem):
     problem = problem if verifier.supports(problem.law) else problem.with_law(otm.IID(1))
     p, q, k = exact.exact(problem.draft), exact.exact(problem.target), problem.law.k
     for by in ("membership", "rule"):
@@ -45,7 +43,7 @@ def test_closed_form(verifier: otm.Verifier, problem: otm.Problem) -> None:
 
 
 @given(pair=strategies.pairs(), k=st.integers(1, 4))
-def test_greedy_drafts_are_verified_optimally(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+def test_greedy_drafts_are_verified_optimally(pair, k):
     problem = problem_of(pair, otm.Greedy(min(k, len(pair[0]))))
     table = problem.law.enumerate(np.asarray(exact.exact(problem.draft), dtype=object))
     target = exact.exact(problem.target)

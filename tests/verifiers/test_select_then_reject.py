@@ -2,11 +2,6 @@
 loses nothing.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -18,12 +13,12 @@ from tests.tolerance import rounding
 from tests.verifiers.rational import problem_of
 
 
-def weights_from(seed: int) -> Callable[[otm.Problem, np.ndarray], np.ndarray]:
+def weights_from(seed):
     """An arbitrary selection rule: weights that depend on the drafted tokens in no
     particular way.
     """
 
-    def rule(problem: otm.Problem, drafts: np.ndarray) -> np.ndarray:
+    def rule(problem, drafts):
         weights = 1.1 + np.sin(
             seed + 3 * drafts + np.cumsum(drafts, axis=1) * np.arange(1, drafts.shape[1] + 1)
         )
@@ -35,9 +30,7 @@ def weights_from(seed: int) -> Callable[[otm.Problem, np.ndarray], np.ndarray]:
 
 class TestSelectThenReject:
     @given(pair=strategies.pairs(min_tokens=3), seed=st.integers(0, 100), which=st.integers(0, 3))
-    def test_any_selection_is_lossless_and_accepts_what_it_says(
-        self, pair: tuple[np.ndarray, np.ndarray], seed: int, which: int
-    ) -> None:
+    def test_any_selection_is_lossless_and_accepts_what_it_says(self, pair, seed, which):
         law = (otm.IID(2), otm.WithoutReplacement(3), otm.Greedy(2), otm.TopK(2))[which]
         problem = problem_of(pair, law)
         verifier = otm.SelectThenReject(weights_from(seed))
@@ -51,7 +44,7 @@ class TestSelectThenReject:
         assert otm.acceptance(verifier, problem, by="rule") == pytest.approx(by_rule, abs=tolerance)
         assert otm.acceptance(verifier, problem) == pytest.approx(plan.acceptance, abs=tolerance)
 
-    def test_the_plan_loses_nothing(self) -> None:
+    def test_the_plan_loses_nothing(self):
         draft, target = otm.examples.dirichlet(6, rng=np.random.default_rng(2), rows=2)
         for law in (otm.IID(3), otm.WithoutReplacement(3), otm.Greedy(3), otm.TopK(2)):
             problem = otm.Problem(draft=draft, target=target, law=law)
@@ -62,7 +55,7 @@ class TestSelectThenReject:
         chosen = otm.prepare(otm.SelectThenReject(), two).selection(two, np.array([[2, 0], [2, 2]]))
         assert chosen.tolist() == [[0.5, 0.5], [1.0, 0.0]]
 
-    def test_a_law_inside_the_core_can_be_had_and_one_outside_is_refused(self) -> None:
+    def test_a_law_inside_the_core_can_be_had_and_one_outside_is_refused(self):
         problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.IID(2))
         # s({0}) ≥ .25, s({1}) ≥ .09, s({2}) ≥ .04, s({0, 1}) ≥ .64, s({0, 2}) ≥ .49, s({1, 2}) ≥
         # .25: a vertex of the core.
@@ -89,7 +82,7 @@ class TestSelectThenReject:
             (lambda drafts: np.full(drafts.shape, 1 / 3), "0 on padding"),
         ],
     )
-    def test_bad_weights_are_refused(self, selection: Any, message: str) -> None:
+    def test_bad_weights_are_refused(self, selection, message):
         law = otm.WithoutReplacement(3)
         problem = otm.Problem(draft=[0.5, 0.5, 0.0], target=[0.2, 0.2, 0.6], law=law)
         with pytest.raises(otm.errors.InvalidParameter, match=message):

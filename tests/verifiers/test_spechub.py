@@ -1,7 +1,5 @@
 """SpecHub: its closed form in fractions, and the hub alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from tests.verifiers.rational import problem_of
 
 class TestSpecHub:
     @given(pair=strategies.pairs(min_tokens=2))
-    def test_the_closed_form_is_the_optimum(self, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_the_closed_form_is_the_optimum(self, pair):
         """q(a) + Σ min(q(i), p(i)/(1 − p(a))), and the steps accept as much."""
         problem = problem_of(pair, otm.Greedy(2))
         p, q = exact.exact(problem.draft), exact.exact(problem.target)
@@ -32,7 +30,7 @@ class TestSpecHub:
         assert otm.acceptance(otm.SpecHub(), problem) == due
         assert otm.acceptance(otm.GreedyOptimal(), problem) == due
 
-    def test_a_hub_alone(self) -> None:
+    def test_a_hub_alone(self):
         rule = otm.prepare(otm.SpecHub(), problem_of(([1.0, 0.0], [0.3, 0.7]), otm.Greedy(2)))
         output, accepted = rule.verify(np.array([[0, PAD]]), np.zeros((1, 4)), None)
         assert (output.tolist(), accepted.tolist()) == ([0], [True])

@@ -1,7 +1,5 @@
 """Thresholds on sample and match: the kernel's loop over siblings, in exact fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -12,9 +10,7 @@ import otm
 from tests.verifiers.lossy_instances import ROUNDING
 
 
-def by_the_loop(
-    q: list[Fraction], drafts: list[int], single: Fraction, accumulated: Fraction
-) -> list[Fraction]:
+def by_the_loop(q, drafts, single, accumulated):
     """Integrate the loop over the coin: each sibling is accepted on an interval of coins."""
     law, lower, mass = [Fraction(0)] * len(q), Fraction(0), Fraction(0)
     for draft in drafts:
@@ -34,7 +30,7 @@ def by_the_loop(
     accumulated=st.integers(1, 16),
     k=st.integers(1, 3),
 )
-def test_law_of_likeliest_drafts(weights: list[int], single: int, accumulated: int, k: int) -> None:
+def test_law_of_likeliest_drafts(weights, single, accumulated, k):
     q = [Fraction(w, sum(weights)) for w in weights]
     s, a = Fraction(single, 16), Fraction(accumulated, 16)
     draft = otm.examples.zipf(len(q))
@@ -50,5 +46,5 @@ def test_law_of_likeliest_drafts(weights: list[int], single: int, accumulated: i
         )
 
 
-def test_a_limit_near_nothing_is_the_kernels() -> None:
+def test_a_limit_near_nothing_is_the_kernels():
     assert otm.ThresholdMatching(accumulated=1e-300).accumulated == 1e-9

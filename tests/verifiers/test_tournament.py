@@ -2,8 +2,6 @@
 drafts that do harm.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -13,11 +11,11 @@ import otm
 from otm.verifiers.tournament import MOST_TOKENS, Match
 
 
-def problem(draft: list[float], target: list[float], k: int) -> otm.Problem:
+def problem(draft, target, k):
     return otm.Problem(draft=draft, target=target, law=otm.IID(k))
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """One token in the program has nobody to meet there: order 2, 0, 1; laws .49 + 2·.7·.3, .01 +
     2·.1·.2 and .04.
     """
@@ -30,7 +28,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_two_drafts_and_all_tokens_are_optimal(seed: int) -> None:
+def test_two_drafts_and_all_tokens_are_optimal(seed):
     rng = np.random.default_rng([41, seed])
     num_tokens = int(rng.integers(1, 9))
     draft, target = rng.dirichlet(np.full(num_tokens, 0.5), size=2)
@@ -42,7 +40,7 @@ def test_two_drafts_and_all_tokens_are_optimal(seed: int) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 5])
-def test_the_winner_has_the_law_that_is_said(tokens: int) -> None:
+def test_the_winner_has_the_law_that_is_said(tokens):
     """Every sequence of drafts, match by match: the law of the last winner, ties and zeros
     included.
     """
@@ -56,7 +54,7 @@ def test_the_winner_has_the_law_that_is_said(tokens: int) -> None:
     np.testing.assert_allclose(law, rule.law, atol=1e-15)
 
 
-def test_matches() -> None:
+def test_matches():
     """Equal tokens keep the champion; tokens outside the program lose to those before them."""
     match = Match.of(np.full(4, 0.25), np.full(4, 0.25), np.array([0.1, 0.2, 0.3, 0.4]), 2)
     champions, challengers = np.array([0, 1, 3, 0, 3]), np.array([0, 0, 0, 3, 3])
@@ -66,7 +64,7 @@ def test_matches() -> None:
     ] == pytest.approx(1.0)
 
 
-def test_a_second_draft_can_do_harm() -> None:
+def test_a_second_draft_can_do_harm():
     """Equal models, one token in the program: it wins every match, and is selected with 3/4 where
     1/2 is wanted.
     """

@@ -1,7 +1,5 @@
 """The plan as a verifier: it chooses among the drafts alone."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -10,7 +8,7 @@ import otm
 from otm import IID, Problem, TransportPlan
 
 
-def test_the_plan_chooses_among_the_drafts_alone() -> None:
+def test_the_plan_chooses_among_the_drafts_alone():
     rows = otm.examples.dirichlet(4, rng=np.random.default_rng(0), rows=2)
     problem = Problem(draft=rows[0], target=rows[1], law=IID(3))
     rule = otm.prepare(TransportPlan(), problem)

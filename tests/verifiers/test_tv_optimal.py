@@ -2,8 +2,6 @@
 more than it may.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -15,9 +13,7 @@ ROUNDING = 1e-12
 
 
 @given(pair=strategies.pairs(max_tokens=5), k=st.integers(1, 4), tv=st.floats(0.0, 1.0))
-def test_the_frontier_is_attained_within_the_budget(
-    pair: tuple[np.ndarray, np.ndarray], k: int, tv: float
-) -> None:
+def test_the_frontier_is_attained_within_the_budget(pair, k, tv):
     problem, verifier = (
         otm.Problem(draft=pair[0], target=pair[1], law=otm.IID(k)),
         otm.TvOptimal(tv),

@@ -1,9 +1,5 @@
 """Rules that accept what the target finds good enough: their laws as written, ties left out."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -26,7 +22,7 @@ RULES = {
 }
 
 
-def passing(rule: Any, q: np.ndarray) -> tuple[np.ndarray, float]:
+def passing(rule, q):
     """Return which tokens pass, by the published condition, and how far the nearest is from it."""
     likeliest = sorted(range(len(q)), key=lambda y: (-q[y], y))
     ranks = np.argsort(likeliest)
@@ -51,7 +47,7 @@ def passing(rule: Any, q: np.ndarray) -> tuple[np.ndarray, float]:
 
 @pytest.mark.parametrize("name", RULES)
 @given(pair=strategies.pairs(max_tokens=6), data=st.data())
-def test_law_as_written(name: str, pair: tuple[np.ndarray, np.ndarray], data: Any) -> None:
+def test_law_as_written(name, pair, data):
     problem, verifier = one_draft(pair), data.draw(RULES[name])
     p, q = problem.draft, problem.target
     good, distance = passing(verifier, q)
@@ -66,7 +62,7 @@ def test_law_as_written(name: str, pair: tuple[np.ndarray, np.ndarray], data: An
     assert otm.acceptance(verifier, problem) == pytest.approx(rule + caught, abs=ROUNDING)
 
 
-def test_ties_pass() -> None:
+def test_ties_pass():
     """A regret of none leaves the likeliest token and its equals, in each form of the condition."""
     tied = one_draft((np.array([0.2, 0.3, 0.5]), np.array([0.4, 0.4 - 1e-13, 0.2])))
     for verifier, accepted in (

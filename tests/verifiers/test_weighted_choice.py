@@ -2,8 +2,6 @@
 ends of range, and its nodes.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -14,9 +12,7 @@ from otm.verifiers import weighted_choice
 from otm.verifiers.weighted_choice import chosen_beside, chosen_law
 
 
-def enumerated(
-    p: list[float], w: list[float], k: int, outside: float
-) -> tuple[list[Fraction], list[Fraction], list[list[Fraction]]]:
+def enumerated(p, w, k, outside):
     """Return what `chosen_law` does, and Pr(y is chosen, z drafted) beside it, from rational masses
     of every draft sequence.
     """
@@ -42,7 +38,7 @@ def enumerated(
     [(3, 1, 0.0), (4, 2, 0.0), (6, 3, 0.0), (5, 3, 0.125), (3, 3, 0.25), (6, 5, 0.0)],
 )
 @pytest.mark.parametrize("spread", [0.5, 4.0])
-def test_against_every_sequence(size: int, k: int, outside: float, spread: float) -> None:
+def test_against_every_sequence(size, k, outside, spread):
     rng = np.random.default_rng([size, k, int(spread)])
     p, w = (
         otm.normalise(np.exp(spread * rng.normal(size=size))) * (1.0 - outside),
@@ -66,7 +62,7 @@ def test_against_every_sequence(size: int, k: int, outside: float, spread: float
     )
 
 
-def test_masses_and_weights_at_the_ends_of_the_range() -> None:
+def test_masses_and_weights_at_the_ends_of_the_range():
     p, w = [1.0, 1e-10, 1e-200, 1e-300], [1e-30, 1.0, 1e30, 1.0]
     for k in (1, 2, 3):
         truth = np.array(enumerated(p, w, k, 0.0)[0], dtype=float)
@@ -76,7 +72,7 @@ def test_masses_and_weights_at_the_ends_of_the_range() -> None:
 
 
 @pytest.mark.parametrize("error", [1e-6, 1e-12])
-def test_a_coarse_law_errs_by_no_more_than_it_may(error: float) -> None:
+def test_a_coarse_law_errs_by_no_more_than_it_may(error):
     """Three errors: of the time of arrival, of the time of choice, of the few first choices."""
     rng = np.random.default_rng(5)
     for _ in range(20):
@@ -85,7 +81,7 @@ def test_a_coarse_law_errs_by_no_more_than_it_may(error: float) -> None:
         assert np.abs(coarse - fine).sum() <= 3 * error + 1e-13
 
 
-def test_tokens_beyond_the_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_beyond_the_heads(monkeypatch):
     """Many equal tokens have equal laws, each weight its share; the whole vocabulary
     adds up to 1.
     """

@@ -2,8 +2,6 @@
 where it is refused.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,11 +11,11 @@ from otm.verifiers.base import enumerated_acceptance
 from otm.verifiers.without_replacement_optimal import Weights
 
 
-def problem(draft: object, target: object, k: int) -> otm.Problem:
+def problem(draft, target, k):
     return otm.Problem(draft=draft, target=target, law=otm.WithoutReplacement(k))
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     """Two of three tokens: T = {0, 1} is drafted alone with .5·.6 + .3·.5/.7, and whenever 2 is
     there it is chosen.
 
@@ -35,7 +33,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_is_lossless_and_attains_the_optimum(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_lossless_and_attains_the_optimum(seed, monkeypatch):
     monkeypatch.setattr(without_replacement_optimal, "_MOST_EVALUATIONS", 30)  # "some 10"
     rng = np.random.default_rng([13, seed])
     num_tokens = int(rng.integers(1, 8))
@@ -55,7 +53,7 @@ def test_it_is_lossless_and_attains_the_optimum(seed: int, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("k", [2, 3])
-def test_membership_counts_the_residual_s_luck(k: int) -> None:
+def test_membership_counts_the_residual_s_luck(k):
     """A coarse search leaves some: against every draft sequence."""
     rng = np.random.default_rng(k)
     lucky = 0.0
@@ -70,7 +68,7 @@ def test_membership_counts_the_residual_s_luck(k: int) -> None:
     assert lucky > 1e-3
 
 
-def test_at_full_vocabulary() -> None:
+def test_at_full_vocabulary():
     """A long tail, 2,000 tokens: the optimum by another code, and above it for i.i.d. drafts."""
     rng = np.random.default_rng(3)
     p, q = (otm.normalise(np.exp(2.5 * rng.normal(size=2_000))) for _ in range(2))
@@ -82,7 +80,7 @@ def test_at_full_vocabulary() -> None:
     assert rule.law.sum() == pytest.approx(1.0, abs=1e-13)
 
 
-def test_drafts_that_the_law_never_draws() -> None:
+def test_drafts_that_the_law_never_draws():
     choice = Weights(first=np.array([0.0, 0.0, 1.0, 0.0]), second=np.zeros(4))
     drafts = np.array([[0, 1], [2, -1], [0, -1]])
     np.testing.assert_array_equal(

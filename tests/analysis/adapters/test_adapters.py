@@ -1,9 +1,6 @@
 """Adapters of other people's verifiers, each held against what it should find."""
 
-from __future__ import annotations
-
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +15,12 @@ from analysis.adapters.engines import (
 )
 from analysis.errors import AnalysisError
 from analysis.kernels.chain import token_by_token
-from analysis.kernels.step import Verified
-from analysis.models.pair import Pair, load_pair
+from analysis.models.pair import load_pair
 from benchmarks.corpus import listing
 from benchmarks.corpus.entries import markov_models
 from benchmarks.public_code import assisted
 from otm.audit import battery, sampled_blocks, sequence
 from otm.audit.standard_problems import table_model
-from otm.sequence.models import TableModel
 from otm.tabular import section
 from tests.paths import ROOT
 
@@ -35,12 +30,12 @@ the second, top-k = 3.
 """
 
 
-def same_everywhere(law: list[float], gamma: int) -> TableModel:
+def same_everywhere(law, gamma):
     return table_model(lambda context: law, len(law), gamma)
 
 
 @pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
+def device(request):
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("this machine has no CUDA device")
     return str(request.param)
@@ -52,9 +47,7 @@ class TestTextbook:
     """
 
     @pytest.mark.parametrize(("gamma", "expected"), [(1, Fraction(1, 8)), (2, Fraction(5, 32))])
-    def test_bonus_token_after_a_rejection_at_the_last_position(
-        self, gamma: int, expected: Fraction
-    ) -> None:
+    def test_bonus_token_after_a_rejection_at_the_last_position(self, gamma, expected):
         """γ = 1: token 0 is drafted (3/4) and rejected (1/3), token 1 replaces it, and the bonus
         follows the target after 0, not 1: 1/4 · TV((1/4, 3/4), (3/4, 1/4)) = 1/8.
 
@@ -78,7 +71,7 @@ class TestTextbook:
         # The count includes replacement and bonus token: at γ = 1 it is always 2.
         assert gamma > 1 or audit.accepted == pytest.approx(2.0, abs=1e-14)
 
-    def test_argmax_drafts_verified_against_the_softmax(self) -> None:
+    def test_argmax_drafts_verified_against_the_softmax(self):
         """Token 0 always: kept with 2/5, else (0, 1/20, 1/4)/(3/10): (2/5, 1/10, 1/2) for (1/5,
         7/20, 9/20), TV 1/4.
 
@@ -93,7 +86,7 @@ class TestTextbook:
         )
         assert audit.prefix_variations[0] == pytest.approx(0.25, abs=1e-14)
 
-    def test_a_second_row_changes_the_law_of_the_first(self) -> None:
+    def test_a_second_row_changes_the_law_of_the_first(self):
         """p = (3/4, 1/4), q = (1/2, 1/2): a draft 0 passes one comparison with 2/3, and each row's
         draft has two of the four.
 
@@ -110,15 +103,13 @@ class TestTextbook:
         assert (audit.method, audit.first_position) == ("traced", 1)
         assert audit.total_variation == pytest.approx(11 / 36, abs=1e-14)
 
-    def test_the_documented_figures_are_these(self) -> None:
+    def test_the_documented_figures_are_these(self):
         text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
         rows = section(text, "textbook").splitlines()[2:]
         assert [row.split("|")[3].strip() for row in rows] == ["1/8", "5/32", "1/4", "11/36", "–"]
 
 
-def on_blocks(
-    draft: torch.Tensor, drafts: torch.Tensor, target: torch.Tensor, uniforms: torch.Tensor
-) -> Verified:
+def on_blocks(draft, drafts, target, uniforms):
     """Our chains, in the order of the templates; the last uniform is for the last token."""
     candidates = functional.pad(drafts, (1, 0))
     return token_by_token(candidates, target, draft, uniforms, uniforms[:, -1])
@@ -129,7 +120,7 @@ class TestEngineTemplates:
 
     P, Q = [0.5, 0.3, 0.2, 0.0], [0.2, 0.3, 0.4, 0.1]
 
-    def audited(self, candidate: Any, target: list[float] | None = None) -> Any:
+    def audited(self, candidate, target=None):
         """Blocks of one draft with the same laws at both positions."""
         models = {
             "draft": same_everywhere(self.P, 1),
@@ -138,14 +129,12 @@ class TestEngineTemplates:
         return sampled_blocks(candidate, **models, num_drafts=1, rng=np.random.default_rng(0))
 
     @staticmethod
-    def kernel(
-        p: torch.Tensor, x: torch.Tensor, q: torch.Tensor, generator: torch.Generator
-    ) -> torch.Tensor:
+    def kernel(p, x, q, generator):
         uniforms = torch.rand((len(p), x.shape[1] + 1), generator=generator, device=p.device)
         return on_blocks(p, x, q, uniforms).tokens
 
     @pytest.mark.parametrize("of_logits", [False, True])
-    def test_a_right_kernel_passes_with_the_optimum(self, of_logits: bool, device: str) -> None:
+    def test_a_right_kernel_passes_with_the_optimum(self, of_logits, device):
         """Σ min(p, q) = .7 must lie in the 95 % interval (wrong once in twenty seeds; this one is
         fixed).
         """
@@ -161,30 +150,30 @@ class TestEngineTemplates:
         assert audit.rule is not None
         assert audit.rule.low <= 0.7 <= audit.rule.high
 
-    def test_a_kernel_of_given_uniforms_is_audited_exactly(self) -> None:
+    def test_a_kernel_of_given_uniforms_is_audited_exactly(self):
         candidate = from_uniform_kernel(lambda *given: on_blocks(*given).tokens, name="ours")
         models = markov_models(1)
         audit = sequence(candidate, draft=models.draft, target=models.target, num_drafts=1)
         assert (audit.verdict, audit.total_variation < 1e-14) == ("lossless", True)
 
-    def test_a_kernel_without_top_p_is_found(self) -> None:
+    def test_a_kernel_without_top_p_is_found(self):
         """The problem's target is truncated, the kernel's logits are not: an impossible token
         settles it.
         """
 
-        def untruncated(p: Any, x: Any, q: Any, generator: Any) -> Any:
+        def untruncated(p, x, q, generator):
             return self.kernel(p.softmax(-1), x, q.clamp_min(-3.0).softmax(-1), generator)
 
         audit = self.audited(from_logit_kernel(untruncated, name="m"), [0.25, 0.25, 0.5, 0.0])
         assert audit.verdict == "not lossless"
         assert audit.samples <= 1000
 
-    def test_the_default_audit_looks_at_all_tokens_of_rows_that_differ(self, device: str) -> None:
+    def test_the_default_audit_looks_at_all_tokens_of_rows_that_differ(self, device):
         """A bonus token from the row before: the first token is right, and so is every token where
         laws are the same everywhere.
         """
 
-        def wrong_row(p: Any, x: Any, q: Any, generator: Any) -> Any:
+        def wrong_row(p, x, q, generator):
             return self.kernel(p, x, torch.cat([q[:, :-1], q[:, -2:-1]], dim=1), generator)
 
         assert (
@@ -202,11 +191,11 @@ class TestEngineTemplates:
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
+def pair():
     return load_pair(device="cpu")
 
 
-def accept_everything(ids: Any, candidate_logits: Any, length: int, logits: Any, **_: Any) -> Any:
+def accept_everything(ids, candidate_logits, length, logits, **_):
     last = torch.multinomial(logits[:, -1].softmax(-1), 1)
     return torch.cat([ids[:, -length:], last], dim=-1), torch.tensor(length)
 
@@ -214,7 +203,7 @@ def accept_everything(ids: Any, candidate_logits: Any, length: int, logits: Any,
 class TestTransformersFunction:
     """`_speculative_sampling` of the installed version."""
 
-    def test_lossless_in_sequence_mode(self) -> None:
+    def test_lossless_in_sequence_mode(self):
         """Probed: exact if no cell of uniforms is narrower than 1/64; the laws' thresholds are
         multiples of 1/12.
         """
@@ -228,7 +217,7 @@ class TestTransformersFunction:
         assert (audit.verdict, audit.method) == ("lossless", "probed")
         assert audit.total_variation < 1e-14
 
-    def test_a_uniform_of_zero_accepts_an_impossible_token(self) -> None:
+    def test_a_uniform_of_zero_accepts_an_impossible_token(self):
         """It compares with ≤: a draft of target probability 0 is kept where `torch.rand` returns
         exactly 0, once in 2^24 draws.
 
@@ -239,7 +228,7 @@ class TestTransformersFunction:
         assert assisted.on_uniforms(p, q, np.asarray([1]), np.asarray([0.0, 0.5])) == ([1, 0], 1)
         assert assisted.on_uniforms(p, q, np.asarray([1]), np.asarray([2**-24, 0.5])) == ([0], 0)
 
-    def test_a_residual_of_zero_raises(self) -> None:
+    def test_a_residual_of_zero_raises(self):
         """In float32 p ≤ q can hold for every token; a rejection by the last bits then divides 0 by
         0 and NaN cannot be sampled.
 
@@ -267,7 +256,7 @@ class TestTransformersFunction:
 class TestTransformersGenerate:
     """A complete `generate(assistant_model=…, do_sample=True)` on the shipped pair."""
 
-    def test_exact_law_is_the_product_of_conditionals(self, pair: Pair) -> None:
+    def test_exact_law_is_the_product_of_conditionals(self, pair):
         prompt = pair.encode("Return the largest")
         numbers, law = assisted.exact_law(pair, prompt, num_tokens=2, temperature=0.8, top_k=3)
         assert len(numbers) == 9
@@ -281,7 +270,7 @@ class TestTransformersGenerate:
         with pytest.raises(AnalysisError, match="enumerated up to"):
             assisted.exact_law(pair, prompt, num_tokens=6, temperature=1.0, top_k=5)
 
-    def test_no_difference_in_the_first_tokens(self, pair: Pair) -> None:
+    def test_no_difference_in_the_first_tokens(self, pair):
         """Few samples: finds gross faults only (the long test finds total variation .15)."""
         torch.manual_seed(0)
         audit = assisted.audit_first_tokens(
@@ -290,9 +279,7 @@ class TestTransformersGenerate:
         assert audit.verdict == "no difference found"
         assert audit.cells == 28
 
-    def test_both_audits_find_a_generate_that_accepts_everything(
-        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_both_audits_find_a_generate_that_accepts_everything(self, pair, monkeypatch):
         """Power of the two tests above, at their sample sizes: top-k makes many of the draft's
         tokens impossible for the target.
         """
@@ -306,7 +293,7 @@ class TestTransformersGenerate:
         assert assisted.audit_texts(pair, [prompt, prompt], num_tokens=40).verdict == "not lossless"
 
     @pytest.mark.long
-    def test_no_difference_in_many_samples(self, pair: Pair) -> None:
+    def test_no_difference_in_many_samples(self, pair):
         torch.manual_seed(3)
         audit = assisted.audit_first_tokens(
             pair, pair.encode(PROMPT), samples=3000, num_tokens=3, top_k=3, detect=0.125

@@ -6,9 +6,6 @@ import math
 import signal
 import time
 import types
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,6 @@ from analysis.advise.engine_settings import chain_settings, engine_chain
 from analysis.advise.families import (
     FAMILIES,
     SCALE_TEXTS,
-    Family,
     Limits,
     MatchedTrees,
     Plan,
@@ -45,7 +41,6 @@ from otm.commands.printing import WIDTH
 from otm.engines import CostSurface, read_costs
 from otm.sequence import (
     BlockVerification,
-    Decoder,
     DraftSelection,
     Gsd,
     LikeliestTree,
@@ -65,19 +60,19 @@ PASSES = CostSurface.of_points(
 )
 
 
-def row(decoder: object, value: float, *, over_chain: float = 1.0, spread: float = 0.05) -> Row:
-    family, words = "chain", f"chain of {decoder.depth}"  # type: ignore[attr-defined]
+def row(decoder, value, *, over_chain=1.0, spread=0.05):
+    family, words = "chain", f"chain of {decoder.depth}"
     if isinstance(decoder, Gsd):
         family, words = "static tree", f"tree of {decoder.num_nodes} nodes, depth {decoder.depth}"
-    plan = Plan(family, "text", words, decoder, (), Work.of(decoder))  # type: ignore[arg-type]
+    plan = Plan(family, "text", words, decoder, (), Work.of(decoder))
     limits = [Estimate(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
     return Row(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
 
 
-def advice(verdict: str, *rows: Row, chain: Row) -> Advice:
+def advice(verdict, *rows, chain):
     return Advice(
         asked=AdviceSettings(),
-        verdict=verdict,  # type: ignore[arg-type]
+        verdict=verdict,
         rows=rows,
         chain=chain,
         chains=(1.6, 2.0, 2.2),
@@ -103,7 +98,7 @@ PARTS_LOST = dict.fromkeys(PARTS, Estimate(0.0, 0.0, 0.0)) | {
 GONE = DraftLosses(HALF, PARTS_LOST, 4, 3, Estimate(2.1, 2.0, 2.2), Estimate(3.0, 2.9, 3.1), 40)
 
 
-def told(given: Advice, lost: DraftLosses | None = GONE) -> str:
+def told(given, lost=GONE):
     """The screen of an advice."""
     surroundings = {"on": "cpu", "threads": 2}
     return screen(given, draft="small", surroundings=surroundings, passes=PASSES, lost=lost)
@@ -126,7 +121,7 @@ def told(given: Advice, lost: DraftLosses | None = GONE) -> str:
         (advice("undecided", CHAIN, chain=CHAIN), "SPECULATE, MAYBE", "chain of 2: 1.20 x"),
     ],
 )
-def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, second: str) -> None:
+def test_the_answer_comes_first_and_fits_the_screen(given, first, second):
     lines = told(given).splitlines()
     assert lines[0].startswith(first) and second in lines[1] and len(lines) <= 40
     copied = tuple(f"  {engine}: " for engine in chain_settings("", 1))
@@ -159,13 +154,13 @@ def test_the_answer_comes_first_and_fits_the_screen(given: Advice, first: str, s
         assert "1.25 x the best chain, of 2 (1.19 to 1.31)" in lines[2]
 
 
-def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so() -> None:
+def test_a_plan_that_is_not_surely_faster_than_the_chain_says_so():
     near = row(Gsd(TreeShape([0, 0, 1])), 1.5, over_chain=1.02)
     text = told(advice("speculate", near, CHAIN, chain=CHAIN))
     assert "1.02 x the best chain, of 2 (0.97 to 1.07)\n  not surely faster than that chain" in text
 
 
-def test_engines_are_told_what_passes_alone_say() -> None:
+def test_engines_are_told_what_passes_alone_say():
     """1.6·4/(1 + 4.125), 2·4/(2 + 4.25), 2.2·4/(3 + 4.375): 1.249, 1.28, 1.193."""
     chain = engine_chain((1.6, 2.0, 2.2), MODEL, timed=SLOW.over_plain)
     assert chain.length == 2 and chain.speedup.value == pytest.approx(1.28) and chain.may_pay
@@ -211,13 +206,11 @@ def test_engines_are_told_what_passes_alone_say() -> None:
         ),
     ],
 )
-def test_a_plan_is_told_with_what_it_needs(
-    family: str, decoder: Decoder, named: str, needed: str, engine: str
-) -> None:
+def test_a_plan_is_told_with_what_it_needs(family, decoder, named, needed, engine):
     (of_family,) = (one for one in FAMILIES if one.name == family)
     if isinstance(of_family, MatchedTrees):
         scale = decoder.scale if isinstance(decoder, NoiseTree) else None
-        assert of_family.named(decoder.size, decoder.depth, scale)[1:] == (named, decoder)  # type: ignore[attr-defined]
+        assert of_family.named(decoder.size, decoder.depth, scale)[1:] == (named, decoder)
     plan = Plan(family, "text", named, decoder, (), Work(2.5, 9.0, 12))
     best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
     text = told(advice("speculate", best, CHAIN, chain=CHAIN))
@@ -226,7 +219,7 @@ def test_a_plan_is_told_with_what_it_needs(
     assert any(line.startswith(f"{named}  ") for line in text.splitlines())
 
 
-def test_the_scale_is_that_of_the_first_texts_and_stays() -> None:
+def test_the_scale_is_that_of_the_first_texts_and_stays():
     """A target that follows the draft's noise closely has a small scale, one that does not a large
     one; later texts do not move it.
     """
@@ -249,7 +242,7 @@ def test_the_scale_is_that_of_the_first_texts_and_stays() -> None:
     assert scales[0] < 0.5 * scales[1]
 
 
-def sampled_text(draft: MarkovModel, target: MarkovModel, rng: np.random.Generator) -> SampledText:
+def sampled_text(draft, target, rng):
     tokens = [0]
     while len(tokens) < 40:
         tokens.append(int(rng.choice(target.num_tokens, p=target.next(tokens))))
@@ -257,7 +250,7 @@ def sampled_text(draft: MarkovModel, target: MarkovModel, rng: np.random.Generat
     return SampledText((0,), np.array(tokens[1:]), p, q)
 
 
-def test_what_limits_is_what_would_help_most_or_no_single_part() -> None:
+def test_what_limits_is_what_would_help_most_or_no_single_part():
     """2.4 tokens, 4 ms plain, steps of 2 + 5 + 1 ms: free drafts: 9.6/6; cheap checking, no Python:
     9.6/7; all accepted: 12/8. At 1.6 ms plain, 3.84/6 = .64, and so on; accepted whole 3 tokens,
     .6.
@@ -274,7 +267,7 @@ def test_what_limits_is_what_would_help_most_or_no_single_part() -> None:
     assert "limits no single part: even with" in text and "would give 0.64 x" in text
 
 
-def test_tokens_cluster_by_prompt() -> None:
+def test_tokens_cluster_by_prompt():
     """Tokens 4 + 2 over 2 + 2 steps; the prompts' influences on log 1.5 are (4 − 3)/6 and (2 −
     3)/6.
     """
@@ -293,7 +286,7 @@ def test_tokens_cluster_by_prompt() -> None:
         assert verdict_of(best, []) == "undecided"
 
 
-def test_intervals_of_the_best_of_many_cover(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_of_the_best_of_many_cover(monkeypatch):
     """Of 40 plans with one true mean the one that looks best is covered as often as said; one
     plan's own interval is not enough.
     """
@@ -316,7 +309,7 @@ def test_intervals_of_the_best_of_many_cover(monkeypatch: pytest.MonkeyPatch) ->
     assert covered >= 160 > naive
 
 
-def test_clock_errors_widen_intervals() -> None:
+def test_clock_errors_widen_intervals():
     influence = np.array([[0.03], [-0.03]])
     for clock_error, whole in ((0.0, 0.06), (0.08, 0.1)):
         found = speedup(1.2, influence[:, 0], clock_error=clock_error, critical=2.0)
@@ -324,7 +317,7 @@ def test_clock_errors_widen_intervals() -> None:
         assert (found.low, found.high) == pytest.approx(ends)
 
 
-def test_steps_are_modelled_from_their_pieces() -> None:
+def test_steps_are_modelled_from_their_pieces():
     model = StepModel((1e-3, 1e-4), ((0, 4), (4e-3, 6e-3)), {"chain": (1e-3, 1e-4, 1e-5)})
     plan = Plan("chain", "", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
     assert model.seconds(plan) == pytest.approx(2 * 1.1e-3 + 5e-3 + 1e-3 + 2e-4 + 2e-5)
@@ -333,7 +326,7 @@ def test_steps_are_modelled_from_their_pieces() -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(1, 1), Limits(3, 2, 2), Limits(6, 40, 16)])
-def test_plans_keep_to_the_limits(limits: Limits) -> None:
+def test_plans_keep_to_the_limits(limits):
     """Never more nodes, depth or sequences than are allowed, and every plan is written as the
     commands take it.
     """
@@ -360,7 +353,7 @@ def test_plans_keep_to_the_limits(limits: Limits) -> None:
             assert decoder.num_nodes <= limits.nodes and decoder.depth <= limits.depth
 
 
-def test_a_run_stands_beside_its_prediction() -> None:
+def test_a_run_stands_beside_its_prediction():
     trials = [
         Trial("plain decoding", 4, 100, 100, 1.0, 1.0, 1.05, 1.0, 1.0, 1.0),
         Trial("a", 4, 110, 50, 2.1, 0.9, 0.8, 1.5, 1.22, 1.44),
@@ -377,19 +370,19 @@ class Sleeping(Toy):
 
     seconds = 0.0
 
-    def next_batch(self, contexts: Sequence[Sequence[int]]) -> np.ndarray:
+    def next_batch(self, contexts):
         time.sleep(self.seconds)
         return super().next_batch(contexts)
 
 
-def quick_toys() -> Any:
+def quick_toys():
     """Two models that answer at once."""
     return map(Toy, markov_pair(6, similarity=0.9, rng=np.random.default_rng(1)))
 
 
 def test_a_draft_that_costs_little_and_is_often_right_is_advised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """The target sleeps 6 ms, the draft ¼ ms: what is advised drafts several tokens and, run for
     real, is faster as predicted.
     """
@@ -398,11 +391,11 @@ def test_a_draft_that_costs_little_and_is_often_right_is_advised(
     draft.seconds, target.seconds = 2.5e-4, 6e-3
     prompts = [[0], [1, 2], [3], [4, 5, 0], [2], [5]]
     asked = AdviceSettings(num_tokens=12, limits=Limits(3, 3, 1), seconds=0.0, quick=0.0)
-    found = advise(draft, target, prompts, asked=asked, eos=None)  # type: ignore[arg-type]
+    found = advise(draft, target, prompts, asked=asked, eos=None)
     # How sure it is depends on what else the machine does; which way it leans does not.
     assert found.verdict != "do not speculate" and found.looks == 1
     assert found.best.over_plain.value > 1.2 and found.best.tokens > 1.5
-    ran = run_trials(found, draft, target, prompts, eos=None, repeats=1, seed=3)  # type: ignore[arg-type]
+    ran = run_trials(found, draft, target, prompts, eos=None, repeats=1, seed=3)
     assert ran[0].name == PLAIN
     for one in ran:
         # Sleep dominates; what is left is the spread of 36 calls' tokens, at most 4 each: three
@@ -416,19 +409,19 @@ class Counted:
 
     perf_counter = staticmethod(time.perf_counter)
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0
 
-    def monotonic(self) -> int:
+    def monotonic(self):
         self.now += 1
         return self.now
 
 
 @pytest.fixture
-def new_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Counted]:
+def new_watch(monkeypatch):
     """Set such a clock anew."""
 
-    def at_zero() -> Counted:
+    def at_zero():
         watch = Counted()
         for module in (advice_module, clocked):
             monkeypatch.setattr(module, "time", watch)
@@ -437,7 +430,7 @@ def new_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Counted]:
     return at_zero
 
 
-def test_the_answer_comes_in_time_whatever_is_known(new_watch: Callable[[], Counted]) -> None:
+def test_the_answer_comes_in_time_whatever_is_known(new_watch):
     """Without time a chain is compared; the more there is, the more families; never is more asked
     of the models than there is time for, but for one text and one step.
     """
@@ -460,8 +453,8 @@ def test_the_answer_comes_in_time_whatever_is_known(new_watch: Callable[[], Coun
 
 
 def test_the_first_look_is_told_and_what_it_had_no_time_for_is_taken_in_later(
-    new_watch: Callable[[], Counted], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    new_watch, monkeypatch
+):
     """At six tenths of the time at the latest, by a clock that moves on when it is looked at; a
     family that it cut off is compared in the end, on as many texts as the rest.
     """
@@ -469,7 +462,7 @@ def test_the_first_look_is_told_and_what_it_had_no_time_for_is_taken_in_later(
     last = type(FAMILIES[-1])
     law = last.law
 
-    def late(self: Family, reading: Reading) -> object:
+    def late(self, reading):
         cut.append(watch.now)
         if len(cut) == 1:
             raise clocked.DeadlinePassed
@@ -487,7 +480,7 @@ def test_the_first_look_is_told_and_what_it_had_no_time_for_is_taken_in_later(
     )
     (when, first), *_ = heard
     assert 1_000 < when < 2_500 and watch.now > 3_900
-    assert first.left_out == (FAMILIES[-1].name,) and found.left_out == ()
+    assert FAMILIES[-1].name in first.left_out and found.left_out == ()
     assert {len(row.plan.walks) for row in found.rows} == {found.texts} and found.texts > 1
     verdict, plan = so_far(first).splitlines()
     assert verdict.startswith(("so far  SPECULATE", "so far  DO NOT"))
@@ -495,7 +488,7 @@ def test_the_first_look_is_told_and_what_it_had_no_time_for_is_taken_in_later(
 
 
 @pytest.fixture
-def interruptible() -> Iterator[None]:
+def interruptible():
     """As in the foreground, also where the tests run in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -503,8 +496,8 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_the_first_interrupt_is_a_deadline_and_the_second_one_the_end(capfd) -> None:
-    model = clocked.Clocked(types.SimpleNamespace(num_tokens=2, max_length=None))  # type: ignore[arg-type]
+def test_the_first_interrupt_is_a_deadline_and_the_second_one_the_end(capfd):
+    model = clocked.Clocked(types.SimpleNamespace(num_tokens=2, max_length=None))
     with clocked.stoppable():
         assert not clocked.was_stopped()
         model.until = time.monotonic() + 60.0
@@ -520,7 +513,7 @@ def test_the_first_interrupt_is_a_deadline_and_the_second_one_the_end(capfd) -> 
         model.check()
 
 
-def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path: Path) -> None:
+def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path):
     """The smallest measurement gives a verdict, runs what it advises, and writes what `otm plan`
     can go on with.
     """
@@ -574,12 +567,12 @@ def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path: Path) -
         (["--prompts", "nowhere.txt"], "nowhere.txt"),
     ],
 )
-def test_what_cannot_be_measured_ends_with_2(refused, arguments: list[str], message: str) -> None:
+def test_what_cannot_be_measured_ends_with_2(refused, arguments, message):
     prompts = ("--prompts", SHIPPED_PAIR / "prompts.txt")
     assert message in refused("advise", *prompts, "--device", "cpu", *arguments)
 
 
-def test_chats_are_written_in_the_template(tmp_path: Path) -> None:
+def test_chats_are_written_in_the_template(tmp_path):
     from analysis.models.pair import load_pair
 
     pair = load_pair(device="cpu")
@@ -593,10 +586,10 @@ def test_chats_are_written_in_the_template(tmp_path: Path) -> None:
         pair.encode_chat("Return the")
 
 
-def test_a_step_whose_round_was_cut_short_is_not_compared() -> None:
+def test_a_step_whose_round_was_cut_short_is_not_compared():
     """Time was over before the plain decoding after it: of two steps one has plain times beside."""
     chain = SpeculativeSampling(1)
-    clock = Clock(None, None, [], None, np.random.default_rng(0))  # type: ignore[arg-type]
+    clock = Clock(None, None, [], None, np.random.default_rng(0))
     clock.pieces[chain] = Pieces(draft=[1.0, 9.0], target=[2.0, 9.0], rest=[0.0, 9.0])
     clock.plain[chain] = [2.0]
     found, error, rounds = clock.ratio(chain)

@@ -14,18 +14,18 @@ from tests.analysis.toys import Toy
 COSTS = CostSurface.flat(draft=0.25, target=1.0)
 
 
-def chain(length: int, *walks: Walk) -> Plan:
+def chain(length, *walks):
     decoder = SpeculativeSampling(length)
     return Plan("chain", "", f"chain of {length}", decoder, walks, Work.of(decoder))
 
 
-def certain(known: list[bool]) -> Walk:
+def certain(known):
     """A chain of one draft, right where it says so."""
     right = np.array([known], dtype=float)
     return Walk.of(np.vstack([np.ones_like(right), right]), right)
 
 
-def test_a_choice_that_knows_where_drafts_are_right_by_hand() -> None:
+def test_a_choice_that_knows_where_drafts_are_right_by_hand():
     """Drafts are right at every second place, which is where steps begin: 12 tokens in 6 steps of
     1.25, and nothing to choose.
     """
@@ -41,7 +41,7 @@ def test_a_choice_that_knows_where_drafts_are_right_by_hand() -> None:
     assert menu.chosen(0, expected, 12 / 7.5) == (6.0, 12.0, 7.5)
 
 
-def test_the_walk_of_a_choice_is_that_of_the_plans_it_takes() -> None:
+def test_the_walk_of_a_choice_is_that_of_the_plans_it_takes():
     rng = np.random.default_rng(0)
     accepted = rng.random((2, 9))
     reached = np.cumprod(np.vstack([np.ones(9), accepted]), axis=0)
@@ -64,7 +64,7 @@ def test_the_walk_of_a_choice_is_that_of_the_plans_it_takes() -> None:
     assert menu.chosen(0, turns, 0.0) == pytest.approx((visits[:9].sum(), tokens, seconds))
 
 
-def test_features_and_ridge() -> None:
+def test_features_and_ridge():
     one = features(np.array([[0.25] * 4, [1.0, 0.0, 0.0, 0.0]]))
     assert one[0] == pytest.approx(
         [1, np.log(4), np.log(4) ** 2, 0.25, *[-np.log(4)] * 3, np.log(4) / 4]
@@ -79,7 +79,7 @@ def test_features_and_ridge() -> None:
     assert np.allclose(ridge(seen, tokens), by_rows, atol=1e-12)
 
 
-def test_a_pair_in_every_way() -> None:
+def test_a_pair_in_every_way():
     draft, target = map(Toy, markov_pair(5, similarity=0.7, rng=np.random.default_rng(1)))
     found = compare_choice(
         draft=draft,

@@ -4,8 +4,6 @@ walks against exact steps.
 
 import itertools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +27,7 @@ from analysis.advise.walk import (
     tree_gains,
 )
 from analysis.models.from_logits import UNLIMITED
-from analysis.steps.likeliest_trees import MatchLaw, match_law
+from analysis.steps.likeliest_trees import match_law
 from analysis.steps.noise_trees import noise_given, noise_law
 from analysis.steps.texts import SampledText
 from otm.drafts import IID, WithoutReplacement
@@ -37,11 +35,9 @@ from otm.drafts.base import enumerate_drafts
 from otm.sequence import (
     Absorbing,
     BlockVerification,
-    Decoder,
     DraftSelection,
     Gsd,
     LikeliestTree,
-    MarkovModel,
     NoiseTree,
     RefinedScores,
     SharedNoise,
@@ -57,7 +53,7 @@ LAWS = ((kseq_survivors, otm.KSeq()), (optimal_survivors, otm.Optimal()))
 MOST = 4
 
 
-def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
+def pairs():
     rng = np.random.default_rng(7)
     found = [
         (rng.dirichlet(np.full(4, shape)), rng.dirichlet(np.full(4, shape)))
@@ -80,9 +76,7 @@ def pairs() -> list[tuple[np.ndarray, np.ndarray]]:
     "law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value))
 )
 @pytest.mark.parametrize("number", range(len(pairs())))
-def test_survivors_have_the_law_of_the_enumerated_kernel(
-    law: Any, verifier: otm.Verifier, number: int
-) -> None:
+def test_survivors_have_the_law_of_the_enumerated_kernel(law, verifier, number):
     p, q = pairs()[number]
     tokens = np.flatnonzero(q > 0)
     found = law(
@@ -91,7 +85,7 @@ def test_survivors_have_the_law_of_the_enumerated_kernel(
     for m in range(1, MOST + 1):
         problem = otm.Problem(draft=p, target=q, law=IID(m))
         drafts = enumerate_drafts(IID(m), p)
-        accepted, residual = otm.prepare(verifier, problem).split(drafts.tokens)  # type: ignore[attr-defined]
+        accepted, residual = otm.prepare(verifier, problem).split(drafts.tokens)
         joint = drafts.mass[:, None] * (accepted + residual)
         truth = np.zeros((4, m + 1))
         for y in range(4):
@@ -104,7 +98,7 @@ def test_survivors_have_the_law_of_the_enumerated_kernel(
 
 
 @pytest.mark.parametrize("number", range(len(pairs())))
-def test_race_ranks_have_the_law_of_the_enumerated_races(number: int) -> None:
+def test_race_ranks_have_the_law_of_the_enumerated_races(number):
     p, q = pairs()[number]
     most = min(3, int((p > 0).sum()))
     coupling = otm.coupling(
@@ -126,7 +120,7 @@ def test_race_ranks_have_the_law_of_the_enumerated_races(number: int) -> None:
     )
 
 
-def test_race_ranks_of_many_tokens_that_overtake() -> None:
+def test_race_ranks_of_many_tokens_that_overtake():
     rng = np.random.default_rng(5)
     p = rng.dirichlet(np.full(200, 0.05))
     q = 0.5 * p + 0.5 * rng.dirichlet(np.full(200, 0.05))
@@ -141,7 +135,7 @@ def test_race_ranks_of_many_tokens_that_overtake() -> None:
         assert abs(q[tokens] @ found.given[:, :k].sum(axis=1) - exact) < 1e-7
 
 
-def test_ranks_have_the_acceptance_vector_as_their_mean() -> None:
+def test_ranks_have_the_acceptance_vector_as_their_mean():
     p, q = pairs()[1]
     exact = acceptance_vector(
         otm.RecursiveRejection(), otm.Problem(draft=p, target=q, law=WithoutReplacement(3))
@@ -167,21 +161,19 @@ def test_ranks_have_the_acceptance_vector_as_their_mean() -> None:
 DRAFT, TARGET = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
 
 
-def text_of(
-    tokens: tuple[int, ...], draft: MarkovModel = DRAFT, target: MarkovModel = TARGET
-) -> SampledText:
+def text_of(tokens, draft=DRAFT, target=TARGET):
     contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
     p, q = (model.next_batch(contexts) for model in (draft, target))
     return SampledText((0,), np.array(tokens), p, q)
 
 
-def mean_over_texts(value: Callable[[SampledText], Any], length: int = 3) -> Any:
+def mean_over_texts(value, length=3):
     """Average over every text of the target."""
     texts = map(text_of, itertools.product(range(3), repeat=length))
     return sum(text.target[np.arange(length), text.tokens].prod() * value(text) for text in texts)
 
 
-def exactly(decoder: Decoder) -> float:
+def exactly(decoder):
     """The tokens per call of the library's exact step."""
     return expected_step(decoder, draft=DRAFT, target=TARGET, context=[0]).block_efficiency
 
@@ -189,8 +181,8 @@ def exactly(decoder: Decoder) -> float:
 @pytest.mark.parametrize(
     "law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value))
 )
-def test_a_step_yields_what_the_exact_step_does(law: Any, verifier: otm.Verifier) -> None:
-    def tokens(text: SampledText) -> float:
+def test_a_step_yields_what_the_exact_step_does(law, verifier):
+    def tokens(text):
         laws = law(text.draft, text.target, text.tokens, most=3, eos=None)
         return along_all_lengths(laws, num_drafts=3, most=3, starts=1)[-1].tokens
 
@@ -198,11 +190,11 @@ def test_a_step_yields_what_the_exact_step_does(law: Any, verifier: otm.Verifier
     assert mean_over_texts(tokens) == pytest.approx(exact, abs=1e-12)
 
 
-def test_a_tree_yields_what_the_exact_step_does() -> None:
+def test_a_tree_yields_what_the_exact_step_does():
     """Texts of all kinds, averaged; the second child's law rests on samples."""
     shape, rng = TreeShape([0, 1, 0, 3, 1]), np.random.default_rng(3)
 
-    def tokens(text: SampledText) -> float:
+    def tokens(text):
         given = (text.draft, text.target, text.tokens)
         laws = rejection_ranks(*given, most=2, eos=None, rng=rng, samples=1_000)
         return along_tree(laws, shape=shape, starts=1).tokens
@@ -211,7 +203,7 @@ def test_a_tree_yields_what_the_exact_step_does() -> None:
     assert mean_over_texts(tokens, 2) == pytest.approx(exactly(Gsd(shape)), abs=0.04)
 
 
-def test_steps_start_where_the_decoder_stands() -> None:
+def test_steps_start_where_the_decoder_stands():
     """Certain acceptance makes steps of L + 1 tokens, certain rejection of one; walks add up over
     all lengths.
     """
@@ -229,7 +221,7 @@ def test_steps_start_where_the_decoder_stands() -> None:
     ] == [(8.0, 8.0)] * 2
 
 
-def test_nothing_follows_the_end_of_a_text() -> None:
+def test_nothing_follows_the_end_of_a_text():
     """Drafts that end the text win no token beyond it."""
     rows = np.tile([0.5, 0.5], (2, 1))
     law = kseq_survivors(rows, rows, np.array([0, 1]), most=1, eos=1)
@@ -239,7 +231,7 @@ def test_nothing_follows_the_end_of_a_text() -> None:
     assert (walk.steps, walk.tokens) == (1.0, 2.0)
 
 
-def test_a_tree_without_branches_walks_as_its_chain() -> None:
+def test_a_tree_without_branches_walks_as_its_chain():
     """The first child's law needs no sample, so both walks are exact, from every start."""
     rng = np.random.default_rng(11)
     p, q = rng.dirichlet(np.ones(5), size=(2, 12))
@@ -260,7 +252,7 @@ def test_a_tree_without_branches_walks_as_its_chain() -> None:
     assert (several[1][0], several[1].sum()) == pytest.approx((cut.steps, cut.tokens), abs=1e-12)
 
 
-def test_one_draft_has_the_acceptance_of_its_verifier_and_the_law_given_the_output() -> None:
+def test_one_draft_has_the_acceptance_of_its_verifier_and_the_law_given_the_output():
     """Sums over outputs are the library's acceptances, whichever rule agrees with the draft."""
     p, q = np.array([one for one in pairs() if (one[0] > 0).all()]).transpose(1, 0, 2)
     problem = otm.Problem(draft=p, target=q, law=IID(1))
@@ -278,8 +270,8 @@ def test_one_draft_has_the_acceptance_of_its_verifier_and_the_law_given_the_outp
         np.testing.assert_allclose(law.alive[:, 1], joint[:, [0, 1, 3]].sum(axis=1), atol=1e-15)
 
 
-def test_block_verification_yields_its_exact_step() -> None:
-    def tokens(text: SampledText) -> np.ndarray:
+def test_block_verification_yields_its_exact_step():
+    def tokens(text):
         return np.array([walk.tokens for walk in along_block(text, most=3, starts=1, eos=None)])
 
     exact = [exactly(BlockVerification(length)) for length in (1, 2, 3)]
@@ -293,14 +285,14 @@ def test_block_verification_yields_its_exact_step() -> None:
     assert lost == pytest.approx(min(min(1.0, odds) * q[1], odds * p[1]), abs=1e-15)
 
 
-def test_refined_scores_are_expected_to_accept_what_a_step_does() -> None:
+def test_refined_scores_are_expected_to_accept_what_a_step_does():
     """The first step of many texts against the enumerated one, by standard errors; where the models
     can read no more none is taken, and a text ends where the target ends it.
     """
     decoder, rng = RefinedScores(2, 2), np.random.default_rng(1)
 
-    def walk(starts: int, longest: int = UNLIMITED, eos: int | None = None) -> Walk:
-        how: Any = {"decoder": decoder, "starts": starts, "longest": longest, "eos": eos}
+    def walk(starts, longest=UNLIMITED, eos=None):
+        how = {"decoder": decoder, "starts": starts, "longest": longest, "eos": eos}
         return along_scores(DRAFT, TARGET, (0,), rng=rng, **how)
 
     found = np.array([walk(1).tokens for _ in range(400)])
@@ -311,9 +303,9 @@ def test_refined_scores_are_expected_to_accept_what_a_step_does() -> None:
     assert max(ended) < 39 < walk(40).visits.nonzero()[0].max() + 3
 
 
-def test_trees_on_the_noise_of_a_text_yield_what_trees_on_noise_do() -> None:
+def test_trees_on_the_noise_of_a_text_yield_what_trees_on_noise_do():
     rng, found = np.random.default_rng(0), []
-    how: Any = {"scale": 0.7, "sizes": (4,), "depth": 3}
+    how = {"scale": 0.7, "sizes": (4,), "depth": 3}
     for _ in range(500):
         tokens = [0]
         while len(tokens) < 4:
@@ -334,17 +326,17 @@ def test_trees_on_the_noise_of_a_text_yield_what_trees_on_noise_do() -> None:
     assert ended.gained[0, 0, 0, 2] == 0.0
 
 
-def matched(draft: MarkovModel, text: SampledText, starts: int, eos: int | None = None) -> MatchLaw:
+def matched(draft, text, starts, eos=None):
     return match_law(draft, text, sizes=(1, 2, 4, 7), depth=3, starts=starts, eos=eos)
 
 
-def test_likeliest_trees_yield_their_exact_expectation() -> None:
+def test_likeliest_trees_yield_their_exact_expectation():
     """Averaged over every text, the first step's tokens are those that the library computes for
     every size and depth.
     """
     trees = [LikeliestTree(*sizes) for sizes in itertools.product((1, 2, 4, 7), (1, 2, 3))]
 
-    def tokens(text: SampledText) -> np.ndarray:
+    def tokens(text):
         law = matched(DRAFT, text, 1)
         return np.array([Walk.of(*law.at(size=t.size, depth=t.depth)).tokens for t in trees])
 
@@ -352,7 +344,7 @@ def test_likeliest_trees_yield_their_exact_expectation() -> None:
     assert mean_over_texts(tokens) == pytest.approx(exact, abs=1e-12)
 
 
-def test_likeliest_trees_walk_and_work_as_the_decoder_does() -> None:
+def test_likeliest_trees_walk_and_work_as_the_decoder_does():
     """At every position the tree that the decoder drafts there, with its draft calls; the end of
     the text wins nothing.
     """

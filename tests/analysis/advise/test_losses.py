@@ -5,13 +5,12 @@ prompts.
 import numpy as np
 import pytest
 
-from analysis.advise.losses import SEVERAL, DraftLosses, _expected, first_drafts, measure_losses
+from analysis.advise.losses import SEVERAL, _expected, first_drafts, measure_losses
 from otm import Processing, optimal_acceptance
 from otm.drafts import IID
 from otm.losses import acceptance_losses, draft_rounding
 from otm.problem import Problem
 from otm.sequence import (
-    Decoder,
     DraftSelection,
     Gsd,
     LikeliestTree,
@@ -25,7 +24,7 @@ from tests.analysis.toys import Toy
 CHAIN = SpeculativeSampling(2)
 
 
-def test_trees_of_both_models_win_what_the_library_says() -> None:
+def test_trees_of_both_models_win_what_the_library_says():
     draft, target = markov_pair(3, similarity=0.5, rng=np.random.default_rng(2))
     for tree in (LikeliestTree(1, 1), LikeliestTree(6, 3)):
         found = _expected(draft, target, (0, 1), tree, None)
@@ -44,17 +43,15 @@ CONTEXTS = [(*prefix, *text[:end]) for _, prefix, text in TEXTS for end in range
 
 
 @pytest.fixture
-def pair() -> list[Toy]:
+def pair():
     chains = markov_pair(5, similarity=0.5, rng=np.random.default_rng(4))
     return [Toy(model, Processing(temperature=0.8)) for model in chains]
 
 
-def looked(
-    pair: list[Toy], decoder: Decoder, *, seconds: float = 60.0, rounded: bool = False
-) -> DraftLosses:
+def looked(pair, decoder, *, seconds=60.0, rounded=False):
     """What drafts are lost to: with so much time, at every position of three texts."""
     return measure_losses(
-        *pair,  # type: ignore[arg-type]
+        *pair,
         TEXTS,
         decoder=decoder,
         tree=LikeliestTree(2, 2),
@@ -65,7 +62,7 @@ def looked(
     )
 
 
-def test_shares_are_means_over_positions(pair: list[Toy]) -> None:
+def test_shares_are_means_over_positions(pair):
     """The accepted share is the mean of Σ min, and everything makes 1."""
     found = looked(pair, CHAIN)
     p, q = (model.next_batch(CONTEXTS) for model in pair)
@@ -79,7 +76,7 @@ def test_shares_are_means_over_positions(pair: list[Toy]) -> None:
     assert 2 <= hasty.positions <= 4 and not hasty.accepted.has_interval
 
 
-def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart(pair: list[Toy]) -> None:
+def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart(pair):
     """The means of what the library says of three drafts, and of rounded ones."""
     plan = DraftSelection(3, 2)
     found = looked(pair, plan, rounded=True)
@@ -102,7 +99,7 @@ def test_the_drafts_of_the_advised_plan_and_rounding_are_told_apart(pair: list[T
     assert 0.0 < rounding.output_tv.value <= rounding.draft_tv.value
 
 
-def test_how_many_drafts_a_plan_begins_with() -> None:
+def test_how_many_drafts_a_plan_begins_with():
     draft, _ = markov_pair(4, similarity=0.5, rng=np.random.default_rng(3))
     contexts = [(0,), (1, 2)]
     for decoder, wanted in (

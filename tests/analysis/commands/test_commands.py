@@ -18,7 +18,7 @@ from analysis.models.source import PairSource, describe_source, load_source
 from figures.paths import DATA
 
 
-def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path: Path) -> None:
+def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path):
     plot = tmp_path / "plot.png"
     asked = ("--prompt", "Return the number of", "--samples", "500", "--k", "1,2")
     shown = printed("compare", *asked, "--plot", plot, "--device", "cpu")
@@ -34,7 +34,7 @@ def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_compare_takes_the_mean_over_prompts(printed, tmp_path: Path) -> None:
+def test_compare_takes_the_mean_over_prompts(printed, tmp_path):
     """The mean over prompts, without one prompt's bounds, and trees with intervals."""
     file = tmp_path / "prompts.txt"
     file.write_text("Returns the\nIf True\nThe default\nA list of\nRaises an\nSee also\n")
@@ -44,7 +44,7 @@ def test_compare_takes_the_mean_over_prompts(printed, tmp_path: Path) -> None:
     assert "Tunstall" not in shown and "K-SEQ" in shown
 
 
-def test_compare_takes_a_prompt_or_a_file(refused, tmp_path: Path) -> None:
+def test_compare_takes_a_prompt_or_a_file(refused, tmp_path):
     asked = ("--plot", tmp_path / "plot.png")
     for wrong in ((), ("--prompt", "x", "--prompts", "y"), ("--prompt", "x", "--nodes", "4")):
         assert "--prompts FILE" in refused("compare", *wrong, *asked)
@@ -55,7 +55,7 @@ def test_compare_takes_a_prompt_or_a_file(refused, tmp_path: Path) -> None:
     assert "6 prompts or more" in refused("compare", "--prompts", few, "--nodes", "2", *asked)
 
 
-def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path: Path) -> None:
+def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path):
     out = tmp_path / "steps.json"
     sizes = ("--sequences", "2,2", "--sequences", "1,1")
     shown = printed("steps", *sizes, "--contexts", "6", "--device", "cpu", "--out", out)
@@ -83,7 +83,7 @@ def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path: Path) ->
 
 
 @pytest.mark.long
-def test_steps_compares_a_plan_for_each_context(printed) -> None:
+def test_steps_compares_a_plan_for_each_context(printed):
     """Too dear for the usual run: nine menus of six texts."""
     asked = ("--contexts", "6", "--context-tokens", "8", "--device", "cpu")
     shown = printed("steps", "--choice", DATA / "advice.json", *asked)
@@ -105,25 +105,25 @@ def test_steps_compares_a_plan_for_each_context(printed) -> None:
     ],
 )
 def test_impossible_requests_end_in_one_clear_line(
-    monkeypatch: pytest.MonkeyPatch, refused, arguments: tuple[str, ...], message: str, tmp_path
-) -> None:
+    monkeypatch, refused, arguments, message, tmp_path
+):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     plot = () if "--plot" in arguments else ("--plot", tmp_path / "p.png")
     assert message in refused("compare", *arguments, *plot)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_cuda_without_a_gpu_is_refused(refused) -> None:
+def test_cuda_without_a_gpu_is_refused(refused):
     assert "--device cpu" in refused("compare", "--prompt", "x", "--device", "cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-def test_compare_runs_on_cuda(printed, tmp_path: Path) -> None:
+def test_compare_runs_on_cuda(printed, tmp_path):
     words = ("--prompt", "Return", "--device", "cuda", "--plot", tmp_path / "p.png")
     assert "cuda" in printed("compare", *words)
 
 
-def test_differing_tokenizers_are_refused(refused, copied_draft: Path) -> None:
+def test_differing_tokenizers_are_refused(refused, copied_draft):
     path = copied_draft / "tokenizer.json"
     record = json.loads(path.read_text(encoding="utf-8"))
     vocabulary = record["model"]["vocab"]
@@ -134,16 +134,14 @@ def test_differing_tokenizers_are_refused(refused, copied_draft: Path) -> None:
     assert "share one tokenizer" in error and "2 differ" in error
 
 
-def test_pickled_weights_are_not_read(refused, copied_draft: Path) -> None:
+def test_pickled_weights_are_not_read(refused, copied_draft):
     weights = copied_draft / "model.safetensors"
     torch.save(load_file(weights), copied_draft / "pytorch_model.bin")
     weights.unlink()
     assert "safetensors" in refused("compare", "--prompt", "x", "--draft", copied_draft)
 
 
-def test_remote_code_is_refused_unless_asked_for(
-    refused, edit_json, copied_draft: Path, tmp_path: Path
-) -> None:
+def test_remote_code_is_refused_unless_asked_for(refused, edit_json, copied_draft, tmp_path):
     """A configuration that points to its own Python file must not run it."""
     witness = tmp_path / "executed"
     (copied_draft / "modeling_evil.py").write_text(
@@ -155,7 +153,7 @@ def test_remote_code_is_refused_unless_asked_for(
     assert not witness.exists()
 
 
-def test_padding_rows_are_cut_and_noted(edit_json, copied_draft: Path) -> None:
+def test_padding_rows_are_cut_and_noted(edit_json, copied_draft):
     """Output layers padded to a round size are common: rows beyond the other model's are cut before
     the softmax.
     """
@@ -174,7 +172,7 @@ def test_padding_rows_are_cut_and_noted(edit_json, copied_draft: Path) -> None:
 
 
 @pytest.mark.parametrize("k", ["1", "2"])
-def test_any_list_of_k_works_and_the_setting_is_said(printed, tmp_path: Path, k: str) -> None:
+def test_any_list_of_k_works_and_the_setting_is_said(printed, tmp_path, k):
     """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
     asked = ("--prompt", "Return", "--k", k, "--samples", "0", "--plot", tmp_path / "p.svg")
     setting = ("--temperature", "0.8", "--draft-temperature", "0.6", "--min-p", "0.05")
@@ -184,7 +182,7 @@ def test_any_list_of_k_works_and_the_setting_is_said(printed, tmp_path: Path, k:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_help_on_a_full_disk_is_a_message() -> None:
+def test_help_on_a_full_disk_is_a_message():
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [sys.executable, "-m", "analysis", "--help"],
@@ -198,7 +196,7 @@ def test_help_on_a_full_disk_is_a_message() -> None:
     assert all(line.endswith("loading") for line in clock)  # of a slow machine
 
 
-def test_an_interrupt_while_modules_are_loaded_is_no_traceback(tmp_path: Path) -> None:
+def test_an_interrupt_while_modules_are_loaded_is_no_traceback(tmp_path):
     """The first import of the command's own raises what the signal raises."""
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
     environment = os.environ | {

@@ -14,7 +14,7 @@ from otm import Processing
 SAMPLED = ("advise", "compare", "decode", "measure", "steps")
 
 
-def test_every_command_that_samples_has_every_option_of_sampling() -> None:
+def test_every_command_that_samples_has_every_option_of_sampling():
     commands = {
         command.callback.__name__: inspect.signature(command.callback)
         for command in app.registered_commands
@@ -26,8 +26,8 @@ def test_every_command_that_samples_has_every_option_of_sampling() -> None:
         assert set(inspect.signature(models_of).parameters) <= set(commands[name].parameters), name
 
 
-def test_what_a_command_has_itself_does_not_reach_the_group() -> None:
-    found: list[object] = []
+def test_what_a_command_has_itself_does_not_reach_the_group():
+    found = []
 
     @grouped
     def command(*, models: PairSource, temperature: str = "0.5,1", setting: Setting) -> None:
@@ -41,7 +41,7 @@ def test_what_a_command_has_itself_does_not_reach_the_group() -> None:
     assert inspect.signature(command).parameters["temperature"].default == "0.5,1"
 
 
-def test_the_draft_is_sampled_as_the_target_unless_said() -> None:
+def test_the_draft_is_sampled_as_the_target_unless_said():
     assert sampling_of(temperature=0.5, order="vllm") == Setting(
         *[Processing(temperature=0.5, order="vllm")] * 2
     )

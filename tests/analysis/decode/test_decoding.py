@@ -2,13 +2,8 @@
 does not fit.
 """
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +16,6 @@ from analysis.decode.plain import PLAIN, decode_text
 from analysis.decode.results import ResultsFile, Task, TextRecord, open_results, prompt_name
 from analysis.errors import AnalysisError
 from otm.sequence import (
-    Decoder,
     DraftSelection,
     Ersd,
     Gsd,
@@ -41,22 +35,22 @@ PROMPTS = {prompt_name(tokens): tokens for tokens in ([0], [1, 2], [2, 2])}
 TASKS = [Task(name, prompt, seed) for prompt in PROMPTS for seed in (0, 1) for name in DECODERS]
 
 
-def decode(path: Path, tasks: list[Task] = TASKS, **changes: object) -> list[TextRecord]:
+def decode(path, tasks=TASKS, **changes):
     draft, target = markov_pair(4, similarity=0.5, rng=np.random.default_rng(3))
     results = ResultsFile(path, settings={"num_tokens": 12}, provenance={})
     options = {"draft": draft, "target": target, "num_tokens": 12, "eos": None} | changes
-    run_tasks(tasks, decoders=DECODERS, prompts=PROMPTS, results=results, **options)  # type: ignore[arg-type]
+    run_tasks(tasks, decoders=DECODERS, prompts=PROMPTS, results=results, **options)
     return list(open_results(path)[1])
 
 
-def values(records: list[TextRecord]) -> list[tuple[object, ...]]:
+def values(records):
     """All that is determined by the task: everything but the time it took."""
     return [
         (r.task, r.tokens, r.lengths, r.accepted, r.vertices, r.drafted, r.ended) for r in records
     ]
 
 
-def test_a_run_stopped_anywhere_goes_on_to_the_same_records(tmp_path: Path) -> None:
+def test_a_run_stopped_anywhere_goes_on_to_the_same_records(tmp_path):
     whole = decode(tmp_path / "whole.jsonl")
     assert len(whole) == len(TASKS)
     data = (tmp_path / "whole.jsonl").read_bytes()
@@ -68,7 +62,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_records(tmp_path: Path) -> N
         assert values(decode(torn)) == values(whole)
 
 
-def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
+def test_a_failing_model_loses_nothing(tmp_path):
     path = tmp_path / "results.jsonl"
     _, target = markov_pair(4, similarity=0.5, rng=np.random.default_rng(3))
 
@@ -76,7 +70,7 @@ def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
         calls = 0
         num_tokens = 4
 
-        def next_batch(self, contexts: list[tuple[int, ...]]) -> np.ndarray:
+        def next_batch(self, contexts):
             self.calls += 1
             return target.next_batch(contexts) * (np.nan if self.calls > 25 else 1.0)
 
@@ -105,7 +99,7 @@ def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_other_files_are_refused_and_kept(tmp_path: Path, content: bytes, message: str) -> None:
+def test_other_files_are_refused_and_kept(tmp_path, content, message):
     path = tmp_path / "results.jsonl"
     path.write_bytes(content)
     with pytest.raises(AnalysisError, match=message):
@@ -113,19 +107,19 @@ def test_other_files_are_refused_and_kept(tmp_path: Path, content: bytes, messag
     assert path.read_bytes() == content
 
 
-def test_results_need_a_folder_that_can_be_written(tmp_path: Path) -> None:
+def test_results_need_a_folder_that_can_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(AnalysisError, match="can be written"):
         decode(tmp_path / "file" / "results.jsonl")
 
 
-def record(decoder: str, prompt: int, lengths: tuple[int, ...], seconds: float = 0.5) -> TextRecord:
+def record(decoder, prompt, lengths, seconds=0.5):
     none = (0,) * len(lengths)
     task = Task(decoder, prompt_name([prompt]), 0)
     return TextRecord(task, none, lengths, none, none, 1, False, seconds)
 
 
-def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
+def test_efficiency_weights_calls_and_clusters_by_prompt():
     found = efficiency(
         [record("a", 0, (1, 3)), record("a", 1, (2,)), record("b", 0, (9,))], decoder="a"
     )
@@ -144,7 +138,7 @@ def test_efficiency_weights_calls_and_clusters_by_prompt() -> None:
         efficiency([], decoder="c")
 
 
-def test_speed_is_measured_against_plain_decoding_of_the_same_prompts() -> None:
+def test_speed_is_measured_against_plain_decoding_of_the_same_prompts():
     """Plain decoding takes 1 s a token, the decoder ¾ s on average: 8 tokens in 6 s; a prompt
     without both counts nothing.
     """
@@ -168,12 +162,12 @@ def test_speed_is_measured_against_plain_decoding_of_the_same_prompts() -> None:
     assert alone.value == pytest.approx(2.0) and np.isnan([alone.low, alone.high]).all()
 
 
-def test_plain_decoding_ends_with_the_text() -> None:
+def test_plain_decoding_ends_with_the_text():
     """The tokens 1, 2, 0, 1, … are certain."""
     model, task = MarkovModel(np.eye(3)[[1, 2, 0]]), Task(PLAIN, prompt_name([0]), 0)
 
-    def decoded(decoder: Decoder | None, eos: int | None) -> tuple[object, ...]:
-        models: dict[str, Any] = {"draft": model, "target": model}
+    def decoded(decoder, eos):
+        models = {"draft": model, "target": model}
         rng = np.random.default_rng(0)
         text = decode_text(decoder, [0], **models, num_tokens=5, rng=rng, eos=eos, task=task)
         return text.tokens, text.ended, text.drafted
@@ -205,11 +199,11 @@ def test_plain_decoding_ends_with_the_text() -> None:
         ),
     ],
 )
-def test_decoders_as_text(text: str, decoder: otm.sequence.Decoder) -> None:  # type: ignore[name-defined]
+def test_decoders_as_text(text, decoder):
     assert decoder_from_text(text) == decoder
 
 
-def test_trees_come_from_files_in_the_folder(tmp_path: Path) -> None:
+def test_trees_come_from_files_in_the_folder(tmp_path):
     shape = TreeShape([0, 0, 1, 3])
     (tmp_path / "tree.json").write_text(tree_to_json(shape=shape), encoding="utf-8")
     (tmp_path / "vector.json").write_text(tree_to_json(acceptance=[0.5, 0.25]), encoding="utf-8")
@@ -243,14 +237,12 @@ def test_trees_come_from_files_in_the_folder(tmp_path: Path) -> None:
         ("Gsd([chain(2) for x in (1,)])", "neither a literal nor a call"),
     ],
 )
-def test_texts_that_name_no_decoder(text: str, message: str) -> None:
+def test_texts_that_name_no_decoder(text, message):
     with pytest.raises(AnalysisError, match=message):
         decoder_from_text(text)
 
 
-def test_the_command_adds_plain_decoding_and_says_what_was_decoded_with(
-    printed: Callable[..., str], tmp_path: Path
-) -> None:
+def test_the_command_adds_plain_decoding_and_says_what_was_decoded_with(printed, tmp_path):
     prompts, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
     prompts.write_text("Returns the value of\nThe default\n", encoding="utf-8")
     words = ("--decoder", "DraftSelection(2, 3)", "--num-tokens", "6", "--device", "cpu")
@@ -295,7 +287,7 @@ RECORD = {
         ({"more": 1}, "fields"),
     ],
 )
-def test_records_that_no_run_wrote_are_refused(tmp_path: Path, change: dict, message: str) -> None:
+def test_records_that_no_run_wrote_are_refused(tmp_path, change, message):
     path = tmp_path / "results.jsonl"
     header = {"format": "otm-decode", "version": 1, "settings": {}, "provenance": {}}
     path.write_text(
@@ -305,7 +297,7 @@ def test_records_that_no_run_wrote_are_refused(tmp_path: Path, change: dict, mes
         list(open_results(path)[1])
 
 
-def test_results_do_not_wait_for_the_reader_of_a_pipe(tmp_path: Path) -> None:
+def test_results_do_not_wait_for_the_reader_of_a_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(AnalysisError, match="regular file"):
         ResultsFile(tmp_path / "pipe", settings={}, provenance={})

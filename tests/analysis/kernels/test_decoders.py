@@ -1,9 +1,6 @@
 """Decoders that step by their kernel: what they hand it, and what they leave to the library."""
 
-from typing import Any
-
 import numpy as np
-import pytest
 import torch
 
 from analysis.kernels import decoders
@@ -15,14 +12,14 @@ from otm.sequence.decoder import evaluate
 
 
 def test_the_kernel_is_given_the_tree_and_the_step_is_its_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Rows and paths are those of the contexts, and what the kernel keeps is what is written."""
     draft, target = markov_pair(6, similarity=0.1, concentration=0.3, rng=1)
     decoder = RefinedScoresByBins(3, 2)
-    calls: list[Any] = []
+    calls = []
 
-    def spy(*arguments: Any) -> Any:
+    def spy(*arguments):
         calls.append((arguments, refined_scores(*arguments)))
         return calls[-1][1]
 
@@ -53,10 +50,10 @@ def test_the_kernel_is_given_the_tree_and_the_step_is_its_answer(
     assert lengths == {1, 2, 3}
 
 
-def test_what_the_kernel_does_not_do_the_library_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_kernel_does_not_do_the_library_does(monkeypatch):
     """A small vocabulary, an enumeration, rows that are refused, and decoders without a kernel."""
     draft, target = markov_pair(3, similarity=0.7, rng=1)
-    models: dict[str, Any] = {"draft": draft, "target": target, "context": (0,)}
+    models = {"draft": draft, "target": target, "context": (0,)}
     slow, fast = RefinedScores(2, 1), RefinedScoresByBins(2, 1)
     for seed in range(5):
         same = [step(one, **models, randomness=Sampled(seed)) for one in (slow, fast)]

@@ -1,7 +1,5 @@
 """`generate` with a loop of ours: the target's greedy text, the target's law, its configuration."""
 
-from __future__ import annotations
-
 import types
 from typing import Any
 
@@ -20,27 +18,27 @@ IDS = torch.tensor([PROMPT])
 
 
 @pytest.fixture(scope="module")
-def target() -> Any:
+def target():
     return llama(0)
 
 
 @pytest.fixture(scope="module")
-def near(target: Any) -> Any:
+def near(target):
     return llama(0, like=target, change=0.3)
 
 
-def text(model: Any, loop: Speculative | None = None, **keywords: Any) -> list[int]:
+def text(model, loop=None, **keywords):
     usual = {"max_new_tokens": 12, "eos_token_id": None, "do_sample": False}
     found = model.generate(IDS, pad_token_id=0, custom_generate=loop, **(usual | keywords))
     assert found[0, :2].tolist() == list(PROMPT)
     return [int(token) for token in found[0, 2:]]
 
 
-def test_greedy_text_is_plain_generate_s(target: Any, near: Any) -> None:
+def test_greedy_text_is_plain_generate_s(target, near):
     """With an assistant like the target and one unlike it, with processors that see the text, to
     the end-of-text token and to the last token that is asked for.
     """
-    settings: list[dict[str, Any]] = [
+    settings = [
         {},
         {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2, "min_new_tokens": 3},
         {"eos_token_id": 0, "max_new_tokens": 30, "repetition_penalty": 1.3},
@@ -53,7 +51,7 @@ def test_greedy_text_is_plain_generate_s(target: Any, near: Any) -> None:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_every_draft_of_the_target_s_twin_is_kept(target: Any, decoder: str) -> None:
+def test_every_draft_of_the_target_s_twin_is_kept(target, decoder):
     """One pass of the target writes L + 1 tokens, whatever is drawn."""
     loop = Speculative(llama(0, like=target), decoder=decoder, num_drafts=3, length=4)
     text(target, loop, do_sample=True, max_new_tokens=1)
@@ -66,10 +64,10 @@ def test_every_draft_of_the_target_s_twin_is_kept(target: Any, decoder: str) -> 
     assert len(calls) == 4
 
 
-def test_a_batch_s_texts_are_those_of_each_prompt_alone(target: Any, near: Any) -> None:
+def test_a_batch_s_texts_are_those_of_each_prompt_alone(target, near):
     """With padding on the left, greedily, to the end-of-text token, which ends one text early."""
     batch = torch.tensor([[0, *PROMPT], [1, 3, 2], [*PROMPT, 4]])
-    setting: dict[str, Any] = {
+    setting = {
         "attention_mask": torch.tensor([[0, 1, 1], [1, 1, 1], [1, 1, 1]]),
         "max_new_tokens": 8,
         "eos_token_id": 5,
@@ -88,15 +86,15 @@ def test_a_batch_s_texts_are_those_of_each_prompt_alone(target: Any, near: Any) 
         assert target.generate(batch, custom_generate=loop, **given).tolist() == plain.tolist()
 
 
-def test_each_text_of_a_batch_has_the_target_s_law(target: Any, near: Any) -> None:
+def test_each_text_of_a_batch_has_the_target_s_law(target, near):
     """Refined scores under temperature and top-p after two prompts, one of them padded: χ² of two
     tokens, an error of 10⁻⁶ allowed; the other prompt's law and that without either would be found.
     """
     warpers = LogitsProcessorList([TemperatureLogitsWarper(0.5), TopPLogitsWarper(0.8)])
     prompts, number = ((0, *PROMPT), (1, 3, 2)), 150
 
-    def law(text: tuple[int, ...], *, plain: bool = False) -> Any:
-        def after(text: tuple[int, ...]) -> Any:
+    def law(text, *, plain=False):
+        def after(text):
             ids = torch.tensor([text])
             with torch.inference_mode():
                 logits = target(ids).logits[:, -1]
@@ -131,7 +129,7 @@ def test_each_text_of_a_batch_has_the_target_s_law(target: Any, near: Any) -> No
             assert count[other == 0].any() or p_value(count, other) < 1e-6
 
 
-def test_a_streamer_gets_the_prompt_and_each_token(target: Any, near: Any) -> None:
+def test_a_streamer_gets_the_prompt_and_each_token(target, near):
     parts = list[Any]()
     kept = types.SimpleNamespace(
         put=lambda tokens: parts.append(tokens.tolist()), end=lambda: parts.append("end")
@@ -140,11 +138,11 @@ def test_a_streamer_gets_the_prompt_and_each_token(target: Any, near: Any) -> No
     assert parts == [[list(PROMPT)], *([token] for token in found), "end"]
 
 
-def test_stopping_criteria_see_every_token(target: Any) -> None:
+def test_stopping_criteria_see_every_token(target):
     """The text ends with the first token that a criterion stops at, drafted or not."""
     seen = list[int]()
 
-    def third(ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+    def third(ids, scores, **_):
         seen.append(ids.shape[1])
         return torch.tensor([ids.shape[1] == len(PROMPT) + 3])
 
@@ -153,7 +151,7 @@ def test_stopping_criteria_see_every_token(target: Any) -> None:
     assert len(found) == 3 and seen == [3, 4, 5]
 
 
-def test_what_would_go_unread_and_nan_are_refused_by_name(target: Any, near: Any) -> None:
+def test_what_would_go_unread_and_nan_are_refused_by_name(target, near):
     loop = Speculative(near, decoder="block verification", length=2)
     with pytest.raises(Unsupported, match="padding on their left only"):
         text(target, loop, attention_mask=torch.tensor([[1, 0]]))

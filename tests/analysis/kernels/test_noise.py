@@ -2,15 +2,11 @@
 same texts; on a device it waits for nothing.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 
-from analysis.kernels.noise import Nodes, noise_rows, root_only
+from analysis.kernels.noise import noise_rows, root_only
 from otm.sequence import NoiseTree, Sampled, SharedNoise, markov_pair, step
 from tests.analysis.kernels.steps import texts
 from tests.devices import fake_cuda
@@ -18,11 +14,11 @@ from tests.devices import fake_cuda
 SEEDS = [0, 7, 2**40 + 1, 2**63 + 5, 2**64 - 1]
 
 
-def as_int64(seeds: list[int]) -> torch.Tensor:
+def as_int64(seeds):
     return torch.tensor(np.array(seeds, dtype=np.uint64).astype(np.int64))
 
 
-def test_noise_is_the_library_s() -> None:
+def test_noise_is_the_library_s():
     positions = torch.tensor([0, 3, 2**31 + 7, 2**40])
     found = noise_rows(as_int64(SEEDS)[:, None], positions, 7)
     wanted = [[SharedNoise(seed).row(at, 7) for at in positions.tolist()] for seed in SEEDS]
@@ -30,9 +26,7 @@ def test_noise_is_the_library_s() -> None:
     np.testing.assert_allclose(found.numpy(), np.array(wanted), rtol=4e-15, atol=1e-15)
 
 
-def grown(
-    log_p: torch.Tensor, last: torch.Tensor, noise: torch.Tensor, size: int, width: int, scale: Any
-) -> Nodes:
+def grown(log_p, last, noise, size, width, scale):
     """Trees of a Markov draft `(V, V)` after the last tokens `(B,)`."""
     nodes = root_only(len(last), size, last.device)
     for level in range(noise.shape[1] - 1):
@@ -44,7 +38,7 @@ def grown(
 
 
 @pytest.mark.parametrize("size", [1, 5, 12])
-def test_trees_and_texts_are_the_library_s(size: int) -> None:
+def test_trees_and_texts_are_the_library_s(size):
     """A batch of five requests of one context each; draft and target with zeros, as filters leave
     them.
     """
@@ -88,7 +82,7 @@ def test_trees_and_texts_are_the_library_s(size: int) -> None:
     assert refused.tokens[[0, 3, 4]].equal(found.tokens[[0, 3, 4]])
 
 
-def test_a_narrow_frontier_asks_for_the_best_nodes_only() -> None:
+def test_a_narrow_frontier_asks_for_the_best_nodes_only():
     """One node a level: a chain, the text that the draft would write on this noise."""
     draft, _ = markov_pair(4, rng=np.random.default_rng(0))
     noise = noise_rows(torch.tensor([[9]]), 1 + torch.arange(4), 4)
@@ -100,7 +94,7 @@ def test_a_narrow_frontier_asks_for_the_best_nodes_only() -> None:
     assert nodes.parent[0].tolist() == [0, 0, 1, 2]
 
 
-def test_a_device_is_never_waited_for() -> None:
+def test_a_device_is_never_waited_for():
     """Fake tensors on CUDA: no value is read, no shape depends on one, nothing is copied."""
     with fake_cuda() as (_, watch):
         seeds = torch.empty((2, 1), dtype=torch.int64, device="cuda")

@@ -3,10 +3,6 @@ they accept what the library's do; a step does what its laws say, and so does th
 vertex by vertex.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -27,7 +23,7 @@ from tests.sequence.toys import random_models, smooth_models
 
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("shape", [(3, 2, 2), (2, 3, 2), (2, 1, 3)])
-def test_lossless_by_enumeration(grid: str, shape: tuple[int, int, int]) -> None:
+def test_lossless_by_enumeration(grid, shape):
     """Smooth models and irregular ones: zeros, ties, point masses, disjoint supports."""
     num_tokens, k, length = shape
     for draft, target in (
@@ -39,14 +35,14 @@ def test_lossless_by_enumeration(grid: str, shape: tuple[int, int, int]) -> None
         assert 0.5 * np.abs(law - wanted).sum() <= 1e-13
 
 
-def test_as_many_tokens_as_the_library_s() -> None:
+def test_as_many_tokens_as_the_library_s():
     """Within half a hundredth of a token of it, where the optimal verifier vertex by vertex loses
     a tenth: bins and fixed cells cost that little.
     """
     refined, by_vertex, ours = 0.0, 0.0, 0.0
     for seed in range(4):
         draft, target = smooth_models(3, 2, seed)
-        models: Any = {"draft": draft, "target": target, "context": []}
+        models = {"draft": draft, "target": target, "context": []}
         refined += expected_step(RefinedScores(2, 2), **models).block_efficiency
         by_vertex += expected_step(DraftSelection(2, 2, otm.Optimal()), **models).block_efficiency
         ours += Drafted(draft, target, 2, 2).enumerated(ScoreGrid.of(2, "cpu"))[1]
@@ -54,19 +50,19 @@ def test_as_many_tokens_as_the_library_s() -> None:
     assert ours >= by_vertex + 0.8 * (refined - by_vertex)
 
 
-def test_steps_have_the_target_s_law() -> None:
+def test_steps_have_the_target_s_law():
     Drafted(*smooth_models(3, 2, 1), 2, 2).steps(
         refined_scores, 20_000, ScoreGrid.of(2, "cpu", octaves=2, per_octave=2)
     )
 
 
-def test_bins_of_powers_of_two_only() -> None:
+def test_bins_of_powers_of_two_only():
     with pytest.raises(InvalidParameter, match="power of 2"):
         ScoreGrid.of(2, "cpu", per_octave=6)
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_steps_have_the_target_s_law_and_nearly_the_library_s_tokens(grid: str) -> None:
+def test_steps_have_the_target_s_law_and_nearly_the_library_s_tokens(grid):
     """5,000 steps completed by the target: χ² of 27 texts at 10⁻⁶, and tokens within five standard
     errors, wrong once in 10⁶; with the usual grid bins and cells cost a hundredth at most.
     """

@@ -1,9 +1,5 @@
 """The fronts, called as SGLang's code calls its kernels, by keyword and with its types."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -12,7 +8,6 @@ from analysis.kernels.block_kseq import block_kseq
 from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.grid import ScoreGrid
 from analysis.kernels.scores import refined_scores
-from analysis.kernels.step import Verified
 from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
 from otm.errors import ShapeMismatch, Unsupported
@@ -23,7 +18,7 @@ from tests.devices import fake_cuda
 SIZE, UNWRITTEN = 40, -9
 
 
-def called(front: Any, requests: Requests, *, depth: int, linked: bool, **other: Any) -> Any:
+def called(front, requests, *, depth, linked, **other):
     """Outputs as the engine reads them, from buffers that it has made."""
     size, n = requests.candidates.shape
     predicts = torch.full((size * n,), UNWRITTEN, dtype=torch.int32)
@@ -53,7 +48,7 @@ def called(front: Any, requests: Requests, *, depth: int, linked: bool, **other:
     return predicts, accept_index, accept_token_num
 
 
-def read(outputs: Any, n: int) -> list[list[int]]:
+def read(outputs, n):
     """The texts as the engine puts them together; nothing else is written."""
     predicts, accept_index, accept_token_num = outputs
     found = []
@@ -65,9 +60,9 @@ def read(outputs: Any, n: int) -> list[list[int]]:
     return found
 
 
-def wanted(kernel: Any, requests: Requests, *further: Any, **named: Any) -> list[list[int]]:
+def wanted(kernel, requests, *further, **named):
     laws = (one.float() for one in requests.arguments[1:])
-    found: Verified = kernel(requests.candidates, *further, *laws, **named)
+    found = kernel(requests.candidates, *further, *laws, **named)
     return texts(found.tokens, found.count)
 
 
@@ -78,13 +73,13 @@ def wanted(kernel: Any, requests: Requests, *further: Any, **named: Any) -> list
         (sglang.chain_block_speculative_sampling, block),
     ],
 )
-def test_chains(front: Any, kernel: Any) -> None:
+def test_chains(front, kernel):
     requests = Requests.random(TreeShape.chain(3), SIZE, 4, 0)
     outputs = called(front, requests, depth=3, linked=False)
     assert read(outputs, 4) == wanted(kernel, requests)
 
 
-def test_trees() -> None:
+def test_trees():
     shape = TreeShape([0, 0, 1, 1, 2])
     requests = Requests.random(shape, SIZE, 4, 1, distinct=True)
     for front, kernel in (
@@ -108,7 +103,7 @@ def test_trees() -> None:
     assert read(alone, 6) == texts(sure.tokens, sure.count)
 
 
-def test_sequences() -> None:
+def test_sequences():
     """Numbered level by level: the links say which node belongs to which sequence."""
     requests = Requests.random(TreeShape.sequences(3, 2), SIZE, 4, 2)
     grid = ScoreGrid.of(3, "cpu", octaves=2, per_octave=2)
@@ -121,7 +116,7 @@ def test_sequences() -> None:
     assert read(outputs, 7) == wanted(block_kseq, requests, paths)
 
 
-def test_what_is_not_done() -> None:
+def test_what_is_not_done():
     """A refused request writes −1 and nothing else; lossy thresholds and shapes that do not fit
     raise.
     """
@@ -138,7 +133,7 @@ def test_what_is_not_done() -> None:
         called(front, requests, depth=2, linked=False, target_probs=target[:, :2])
 
 
-def test_a_device_is_never_waited_for() -> None:
+def test_a_device_is_never_waited_for():
     """Fake tensors on CUDA, as the outputs are."""
     with fake_cuda() as (_, watch):
         integers = torch.empty((2, 5), dtype=torch.int64, device="cuda")

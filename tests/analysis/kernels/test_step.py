@@ -1,9 +1,5 @@
 """What all kernels share: which requests are refused, rows of every kind, devices, compilation."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -15,7 +11,7 @@ from tests.devices import fake_cuda
 
 
 @every_kernel
-def test_what_cannot_be_answered_is_refused_and_the_others_are_unharmed(name: str) -> None:
+def test_what_cannot_be_answered_is_refused_and_the_others_are_unharmed(name):
     """NaN in a row of the target or of the draft; a buffer of zeros in place of draft
     probabilities, by which no draft can have been drawn.
     """
@@ -32,7 +28,7 @@ def test_what_cannot_be_answered_is_refused_and_the_others_are_unharmed(name: st
 
 
 @every_kernel
-def test_a_shorter_draft_vocabulary_is_one_without_mass(name: str) -> None:
+def test_a_shorter_draft_vocabulary_is_one_without_mass(name):
     kernel, shape = KERNELS[name]
     candidates, target, draft, *rest = Requests.random(shape, 100, 4, 1).arguments
     draft[..., 3] = 0.0
@@ -42,7 +38,7 @@ def test_a_shorter_draft_vocabulary_is_one_without_mass(name: str) -> None:
 
 
 @every_kernel
-def test_what_is_beyond_the_drafts_is_never_read(name: str) -> None:
+def test_what_is_beyond_the_drafts_is_never_read(name):
     kernel, shape = KERNELS[name]
     candidates, target, draft, *rest = Requests.random(shape, 60, 4, 2).arguments
     candidates[:, 2:] = -1
@@ -53,7 +49,7 @@ def test_what_is_beyond_the_drafts_is_never_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", [token_by_token, block])
-def test_drafts_without_a_law_are_sure(kernel: Any) -> None:
+def test_drafts_without_a_law_are_sure(kernel):
     requests = Requests.random(CHAIN, 200, 4, 3)
     sure = torch.zeros_like(requests.draft[:, :3])
     sure.scatter_(-1, requests.candidates[:, 1:, None].clamp(min=0), 1.0)
@@ -63,7 +59,7 @@ def test_drafts_without_a_law_are_sure(kernel: Any) -> None:
     assert all(texts(found.tokens, found.count))
 
 
-def test_probabilities_of_logits() -> None:
+def test_probabilities_of_logits():
     """bfloat16 in, float32 sums: 2¹⁶ equal logits add up to 1; temperature 0 takes the first of the
     largest, and a NaN stays one.
     """
@@ -82,7 +78,7 @@ def test_probabilities_of_logits() -> None:
     assert halved[0, 0].tolist() == pytest.approx([1 / (1 + torch.e**2), 1 / (1 + torch.e**-2)])
 
 
-def test_draws_have_mass() -> None:
+def test_draws_have_mass():
     """At both ends of the uniform, with zeros at the ends."""
     mass = torch.tensor([[0.0, 0.1, 0.0, 0.3, 0.0]])
     assert draw(mass, torch.tensor([0.0])).tolist() == [1]
@@ -90,7 +86,7 @@ def test_draws_have_mass() -> None:
         assert draw(mass, most).tolist() == [3]
 
 
-def test_tensors_that_do_not_fit_are_refused() -> None:
+def test_tensors_that_do_not_fit_are_refused():
     good = Requests.random(CHAIN, 2, 4, 0).arguments
     check_step(good[0], good[1], good[2][:, :3, :2], good[3], good[4])
     for place, tensor, kind, told in (
@@ -108,7 +104,7 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
 
 
 @every_kernel
-def test_a_device_is_never_waited_for(name: str) -> None:
+def test_a_device_is_never_waited_for(name):
     """Fake tensors on CUDA: no value is read, no shape depends on one, nothing is copied."""
     kernel, shape = KERNELS[name]
     n, depth = shape.num_nodes + 1, shape.depth
@@ -123,7 +119,7 @@ def test_a_device_is_never_waited_for(name: str) -> None:
 
 
 @every_kernel
-def test_memory_of_at_most_three_copies_of_the_rows(name: str) -> None:
+def test_memory_of_at_most_three_copies_of_the_rows(name):
     """Traced allocations; a batch of two requests over 8,192 tokens."""
     kernel, shape = KERNELS[name]
     generator = torch.Generator().manual_seed(0)
@@ -146,7 +142,7 @@ def test_memory_of_at_most_three_copies_of_the_rows(name: str) -> None:
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("aot_eager", marks=pytest.mark.long)])
 @every_kernel
-def test_one_graph(name: str, backend: str) -> None:
+def test_one_graph(name, backend):
     """`torch.compile` finds no break, and the graph has the same answers."""
     kernel, shape = KERNELS[name]
     requests = Requests.random(shape, 40, 4, 5)

@@ -1,9 +1,5 @@
 """`generate` on shared noise: one text whatever drafts it, the library's."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -21,11 +17,11 @@ WARM = Processing(temperature=0.5, top_p=0.8)
 
 
 @pytest.fixture(scope="module")
-def target() -> Any:
+def target():
     return llama(0, layers=2)
 
 
-def text(model: Any, length: int, prompt: Any = PROMPT, **keywords: Any) -> list[int]:
+def text(model, length, prompt=PROMPT, **keywords):
     ids = torch.tensor([prompt])
     found = model.generate(
         ids,
@@ -38,7 +34,7 @@ def text(model: Any, length: int, prompt: Any = PROMPT, **keywords: Any) -> list
     return [int(token) for token in found[0, len(prompt) :]]
 
 
-def test_one_text_with_any_assistant_and_none_and_it_is_the_library_s(target: Any) -> None:
+def test_one_text_with_any_assistant_and_none_and_it_is_the_library_s(target):
     near, far = llama(0, layers=2, like=target, change=0.3), llama(5)
     draft, model = (CausalModel(one, V, "cpu", WARM) for one in (near, target))
     for seed in (7, 2**64 - 1):
@@ -56,7 +52,7 @@ def test_one_text_with_any_assistant_and_none_and_it_is_the_library_s(target: An
             assert found == list(ours.tokens)
 
 
-def test_the_assistant_is_given_the_noise(target: Any) -> None:
+def test_the_assistant_is_given_the_noise(target):
     """Drafts of the target's twin are the target's tokens: one call writes five, for any seed."""
     calls = list[int]()
     hook = target.register_forward_pre_hook(lambda *_: calls.append(1))
@@ -68,11 +64,11 @@ def test_the_assistant_is_given_the_noise(target: Any) -> None:
     assert len(calls) == 8
 
 
-def test_scores_are_the_noisy_log_probabilities_and_zero_where_they_win() -> None:
+def test_scores_are_the_noisy_log_probabilities_and_zero_where_they_win():
     """After a processor of one's own, which comes first; no temperature is no noise."""
     logits = torch.tensor([[0.5, 9.0, 0.1, -0.3]])
 
-    def forbid(_: Any, scores: torch.Tensor) -> torch.Tensor:
+    def forbid(_, scores):
         return scores.masked_fill(torch.arange(4) == 1, -torch.inf)
 
     for processing in (Processing(temperature=0.7), Processing(temperature=0.0)):
@@ -87,7 +83,7 @@ def test_scores_are_the_noisy_log_probabilities_and_zero_where_they_win() -> Non
         assert scores[0, 1] == -torch.inf
 
 
-def test_requests_together_and_other_seeds_are_refused(target: Any) -> None:
+def test_requests_together_and_other_seeds_are_refused(target):
     with pytest.raises(Unsupported, match="got 2 rows"):
         target.generate(
             torch.tensor([PROMPT, PROMPT]), max_new_tokens=1, pad_token_id=0, **shared_noise(7)

@@ -1,9 +1,6 @@
 """Recursive rejection on trees: the library's path on the same uniforms, and the exact audit."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
 from otm import audit
 from otm.audit.end_to_end import JointAudit
-from otm.audit.trees import DraftedTree
 from otm.sequence import Gsd
 from otm.trees import TreeShape
 from tests.analysis.kernels.steps import Requests, check_nodes, texts
@@ -21,7 +17,7 @@ from tests.sequence.toys import smooth_models
 
 
 @pytest.mark.parametrize("factors", [(3,), (3, 1, 2)])
-def test_the_same_uniforms_accept_the_library_s_path(factors: tuple[int, ...]) -> None:
+def test_the_same_uniforms_accept_the_library_s_path(factors):
     """The token after it is drawn from one law by different sums: by token here, by q/p there. The
     nodes of one level share uniforms by their rank, so that the library asks for them in a
     known order whatever it accepts.
@@ -49,7 +45,7 @@ def test_the_same_uniforms_accept_the_library_s_path(factors: tuple[int, ...]) -
     check_nodes(found, requests.candidates)
 
 
-def test_sure_children_are_the_target_s_sample() -> None:
+def test_sure_children_are_the_target_s_sample():
     """Children 2 and 0 of q = (.25, .125, .5, .125): the first with u < 1/2, the second with u <
     (1/4)/(1/2), else a token of (0, 1/2, 0, 1/2).
     """
@@ -71,9 +67,7 @@ def test_sure_children_are_the_target_s_sample() -> None:
 
 @pytest.mark.parametrize("rest", [1e-9, 3e-17, 1e-39, 1.4e-45])
 @pytest.mark.parametrize("kernel", [recursive_rejection, traversal])
-def test_what_a_nearly_sure_draft_leaves_its_second_child_is_not_rounding(
-    kernel: Any, rest: float
-) -> None:
+def test_what_a_nearly_sure_draft_leaves_its_second_child_is_not_rounding(kernel, rest):
     """p = (1 − 2⁻²⁴, ε, ε) in float32, down to its least number, the first token rejected: of r =
     (0, 1, 7)/8 and p = (0, 1, 1)/2 the second child is accepted with 1/4, and the third is left.
     """
@@ -89,7 +83,7 @@ def test_what_a_nearly_sure_draft_leaves_its_second_child_is_not_rounding(
         assert int(found.count) == (2 if second < 0.25 else 1)
 
 
-def drawn(tree: DraftedTree, _: Any) -> list[int]:
+def drawn(tree, _):
     """The step of a tree on uniforms that are drawn from torch."""
     arrays = tree.tokens, tree.first_child, tree.next_sibling, tree.target, tree.draft
     given = [torch.from_numpy(np.ascontiguousarray(one))[None] for one in arrays]
@@ -101,7 +95,7 @@ def drawn(tree: DraftedTree, _: Any) -> list[int]:
 @pytest.mark.parametrize(
     "parents", [(-1, 0, 0), pytest.param((-1, 0, 0, 1), marks=pytest.mark.long)]
 )
-def test_lossless_by_the_exact_audit(parents: tuple[int, ...]) -> None:
+def test_lossless_by_the_exact_audit(parents):
     """Its draws are followed through torch, that of the token after the path among them."""
     draft, target = smooth_models(3, 4, 1)
     found = audit.tree_kernel(

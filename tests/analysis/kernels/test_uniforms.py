@@ -1,11 +1,8 @@
 """Chains, sequences and trees on the library's uniforms, and what rounding may not do."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +31,7 @@ class Case:
     distinct: bool = False
 
 
-def chains(n: int) -> dict[str, Case]:
+def chains(n):
     """Token by token, and as a block from the longest prefix down."""
     shape, down = TreeShape.chain(n), list(reversed(range(n)))
     plain, whole = SpeculativeSampling(n), BlockVerification(n)
@@ -46,26 +43,26 @@ def chains(n: int) -> dict[str, Case]:
     }
 
 
-def sequences(k: int, length: int) -> Case:
+def sequences(k, length):
     """Block K-SEQ: each sequence from its longest prefix down."""
     paths = (1 + torch.arange(k * length)).view(length, k).T
     order = (paths.flip(1).flatten() - 1).tolist()
     decoder = BlockKSeq(k, length)
 
-    def kernel(r: Requests) -> Verified:
+    def kernel(r):
         return block_kseq(r.candidates, paths.expand(len(r.final), -1, -1), *r.arguments[1:])
 
     return Case(decoder.shape, kernel, decoder, lambda _: order)
 
 
-def tree(shape: TreeShape, *, distinct: bool) -> Case:
+def tree(shape, *, distinct):
     """Traversal: the drafted nodes as they are left, children before their parent."""
 
-    def kernel(r: Requests) -> Verified:
+    def kernel(r):
         depth = shape.depth
         return traversal(r.candidates, *r.links, *r.arguments[1:], depth=depth, distinct=distinct)
 
-    def left(tokens: np.ndarray, node: int = 0) -> list[int]:
+    def left(tokens, node=0):
         live = itertools.takewhile(lambda child: tokens[child] >= 0, shape.children(node))
         order = [one for child in live for one in left(tokens, child)]
         return [*order, node - 1] if node else order
@@ -92,7 +89,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_same_uniforms_write_the_library_s_tokens(name: str) -> None:
+def test_the_same_uniforms_write_the_library_s_tokens(name):
     """And the nodes that are told are a path from the root with these tokens."""
     case, size = CASES[name], 80
     requests = Requests.random(case.shape, size, 4, 3, distinct=case.distinct)
@@ -108,7 +105,7 @@ def test_the_same_uniforms_write_the_library_s_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", [token_by_token, block])
-def test_impossible_tokens_never_come_out(kernel: Any) -> None:
+def test_impossible_tokens_never_come_out(kernel):
     """Uniforms at both ends of their range, where `≤` and rounded sums would let them."""
     draft = torch.tensor([[[0.5, 0.5, 0.0]]])
     target = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
@@ -123,7 +120,7 @@ def test_impossible_tokens_never_come_out(kernel: Any) -> None:
         assert (found.tokens.tolist(), found.count.tolist()) == ([[0, -1]], [1])
 
 
-def test_equal_laws_up_to_rounding_leave_a_token() -> None:
+def test_equal_laws_up_to_rounding_leave_a_token():
     """q is p less its last bit everywhere and the uniform is next to 1: rejected by rounding,
     nothing in the residual.
     """
@@ -134,7 +131,7 @@ def test_equal_laws_up_to_rounding_leave_a_token() -> None:
     assert found.tokens.tolist() == [[0, -1]]
 
 
-def test_division_factors_are_the_library_s_from_above() -> None:
+def test_division_factors_are_the_library_s_from_above():
     """Rows of every kind, point masses and disjoint supports among them."""
     rng = np.random.default_rng(0)
     pairs = [random_pair_of_rows(5, rng) for _ in range(60)]

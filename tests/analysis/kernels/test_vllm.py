@@ -1,7 +1,5 @@
 """The front, called as vLLM's runner calls its function, by position and with its types."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any
@@ -41,7 +39,7 @@ class Batch:
     heat: list[float]
 
     @classmethod
-    def random(cls, seed: int, *, num_drafted: int = 4) -> Batch:
+    def random(cls, seed, *, num_drafted=4):
         """Ragged rows, temperatures with 0 among them, −1 drafts, states in any order."""
         rng = np.random.default_rng(seed)
         requests = Requests.random(TreeShape.chain(GAMMA), SIZE, 4, seed)
@@ -90,14 +88,14 @@ class Batch:
         }
         return cls(arguments, requests, broken.tolist(), heat[state].tolist())
 
-    def called(self, **other: Any) -> list[list[int]]:
+    def called(self, **other):
         """The texts as the runner reads them."""
         sampled, number = rejection_sample(*self.arguments.values(), **other)
         assert (sampled.dtype, number.dtype) == (torch.int64, torch.int32)
         assert sampled.shape == (SIZE, GAMMA + 1)
         return texts(sampled, number)
 
-    def written(self, b: int, *, as_block: bool, sure: bool) -> list[int]:
+    def written(self, b, *, as_block, sure):
         """What the rule itself or the library's decoder writes."""
         whole, length = self.requests, self.lengths[b]
         target, tokens = whole.target[b].numpy(), whole.candidates[b].tolist()
@@ -126,9 +124,7 @@ class Batch:
 
 @RULES
 @pytest.mark.parametrize("num_drafted", [4, 3])
-def test_requests_side_by_side_are_the_library_s_one_by_one(
-    as_block: bool, num_drafted: int
-) -> None:
+def test_requests_side_by_side_are_the_library_s_one_by_one(as_block, num_drafted):
     batch = Batch.random(3, num_drafted=num_drafted)
     found = batch.called(use_block_verification=as_block)
     assert found == [batch.written(b, as_block=as_block, sure=False) for b in range(SIZE)]
@@ -137,14 +133,14 @@ def test_requests_side_by_side_are_the_library_s_one_by_one(
 
 
 @RULES
-def test_drafts_that_were_not_drawn(as_block: bool) -> None:
+def test_drafts_that_were_not_drawn(as_block):
     batch = Batch.random(4)
     batch.arguments["draft_logits"] = None
     found = batch.called(use_block_verification=as_block)
     assert found == [batch.written(b, as_block=as_block, sure=True) for b in range(SIZE)]
 
 
-def written_in_steps(num_requests: int, *, own_positions: bool) -> float:
+def written_in_steps(num_requests, *, own_positions):
     """χ² of texts of four tokens that steps of two drafts write, one after the other.
 
     Args:
@@ -196,7 +192,7 @@ def written_in_steps(num_requests: int, *, own_positions: bool) -> float:
     return float(((counts - wanted) ** 2 / wanted).sum())
 
 
-def test_texts_of_many_steps_have_the_target_s_law() -> None:
+def test_texts_of_many_steps_have_the_target_s_law():
     """χ² of 16 texts at 10⁻⁶; uniforms by the drafts' own positions, which a block's next step
     would meet again, are found.
     """
@@ -205,7 +201,7 @@ def test_texts_of_many_steps_have_the_target_s_law() -> None:
     assert written_in_steps(8_000, own_positions=True) > limit
 
 
-def test_what_is_not_done() -> None:
+def test_what_is_not_done():
     """A NaN refuses its request alone; lossy rates, watermarks and wrong shapes raise."""
     batch = Batch.random(5)
     sound = batch.called()
@@ -223,7 +219,7 @@ def test_what_is_not_done() -> None:
 
 
 @RULES
-def test_a_device_is_never_waited_for(as_block: bool) -> None:
+def test_a_device_is_never_waited_for(as_block):
     """Fake tensors on CUDA, bfloat16 logits as an engine may have them."""
     with fake_cuda() as (_, watch):
         integers = torch.empty(7, dtype=torch.int64, device="cuda")

@@ -2,19 +2,15 @@
 vocabulary, whose sums are added.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 
-from analysis.kernels.noise import Nodes, noise_rows, root_only
-from analysis.kernels.step import Shard, Verified, probabilities
+from analysis.kernels.noise import noise_rows, root_only
+from analysis.kernels.step import Shard, probabilities
 from analysis.kernels.vocabulary import TorchRows
 from tests.analysis.kernels import batched_triton
 from tests.analysis.kernels.steps import KERNELS, TREE, Requests
@@ -26,7 +22,7 @@ every = pytest.mark.parametrize("name", NAMES)
 
 
 @functools.cache
-def requests(name: str, size: int) -> tuple[torch.Tensor, ...]:
+def requests(name, size):
     """Rows and drafts of at most 500 requests, repeated, all with uniforms of their own."""
     shape = KERNELS[name][1]
     made = Requests.random(shape, min(size, 500), NUM_TOKENS, 7, distinct=shape is TREE)
@@ -36,14 +32,14 @@ def requests(name: str, size: int) -> tuple[torch.Tensor, ...]:
     return *given, uniforms[:, :-1], uniforms[:, -1]
 
 
-def differences(one: Verified, other: Verified) -> int:
+def differences(one, other):
     """How many requests have other tokens or other nodes."""
     return int(((one.tokens != other.tokens) | (one.nodes != other.nodes)).any(dim=1).sum())
 
 
 @pytest.mark.parametrize("size", [200, pytest.param(10_000, marks=long)])
 @every
-def test_triton_writes_the_same_tokens(name: str, size: int) -> None:
+def test_triton_writes_the_same_tokens(name, size):
     """In float64 all; in float32 but for boundaries that rounding moves: a step has less than ten,
     each known to 10⁻⁶, so that in 10,000 steps one is expected to differ at most, and a Poisson
     number with that mean is above 6 once in 10⁴. torch's own in float32 are as near.
@@ -59,7 +55,7 @@ def test_triton_writes_the_same_tokens(name: str, size: int) -> None:
 
 
 @every
-def test_triton_refuses_the_same_requests(name: str) -> None:
+def test_triton_refuses_the_same_requests(name):
     candidates, target, draft, *rest = requests(name, 200)
     target, draft = target.clone(), draft[..., :9].clone()
     target[::3, 0], draft[1::3, 0] = torch.nan, torch.nan
@@ -69,7 +65,7 @@ def test_triton_refuses_the_same_requests(name: str) -> None:
     assert found.count[::3].eq(0).all() and found.count[1::3].eq(0).all()
 
 
-def race() -> tuple[Nodes, torch.Tensor, torch.Tensor, torch.Tensor]:
+def race():
     """Trees of six drafts on shared noise, logits at their nodes, seeds, positions."""
     rng = torch.Generator().manual_seed(3)
     draft = torch.randn((40, 8, NUM_TOKENS), generator=rng, dtype=torch.float64)
@@ -83,7 +79,7 @@ def race() -> tuple[Nodes, torch.Tensor, torch.Tensor, torch.Tensor]:
     return nodes, logits, seeds[:, None], first[:, None] + nodes.level
 
 
-def test_triton_matches_on_the_same_noise() -> None:
+def test_triton_matches_on_the_same_noise():
     nodes, logits, seeds, positions = race()
     logits[3, 0, 4] = torch.nan
     found = nodes.followed(*batched_triton.loaded().winners(logits, seeds, positions), 2)
@@ -94,7 +90,7 @@ def test_triton_matches_on_the_same_noise() -> None:
     assert set(wanted.count.tolist()) == {0, 2, 3}
 
 
-def test_triton_s_own_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triton_s_own_interpreter(monkeypatch):
     """A few steps of each, as it takes ten milliseconds a program."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("triton is not installed: its interpreter was not run")
@@ -117,14 +113,14 @@ def test_triton_s_own_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found[0] - best).abs().max() <= 1e-14 * best.abs().max()
 
 
-def on_shards(ends: tuple[int, ...], run: Callable[[Shard, slice], Any]) -> list[Any]:
+def on_shards(ends, run):
     """What a function returns on each shard, in threads whose sums wait for each other."""
     ranks, given = len(ends) - 1, dict[int, torch.Tensor]()
     barrier = threading.Barrier(ranks)
-    answers: list[Any] = [None] * ranks
+    answers = [None] * ranks
 
-    def of_rank(rank: int) -> None:
-        def all_reduce(tensor: torch.Tensor) -> None:
+    def of_rank(rank):
+        def all_reduce(tensor):
             given[rank] = tensor.clone()
             barrier.wait(60)
             total = functools.reduce(torch.add, (given[other] for other in range(ranks)))
@@ -142,20 +138,19 @@ def on_shards(ends: tuple[int, ...], run: Callable[[Shard, slice], Any]) -> list
     return answers
 
 
-def step_here(name: str, given: tuple[Any, ...], rows: Any, shard: Shard, here: slice) -> Verified:
+def step_here(name, given, rows, shard, here):
     """The step of one rank, on its part of the vocabulary."""
     candidates, target, draft, *rest = given
     rows_here = target[..., here], None if draft is None else draft[..., here]
     over = functools.partial(rows, shard=shard)
-    found: Verified = KERNELS[name][0](candidates, *rows_here, *rest, over=over)
-    return found
+    return KERNELS[name][0](candidates, *rows_here, *rest, over=over)
 
 
 @pytest.mark.parametrize("reader", ["torch", "triton"])
 @every
-def test_shards_write_the_same_tokens(name: str, reader: str) -> None:
+def test_shards_write_the_same_tokens(name, reader):
     """Every rank has all of them; the kernels that can, do so with drafts that are sure too."""
-    rows: Any = TorchRows if reader == "torch" else batched_triton.loaded().TritonRows
+    rows = TorchRows if reader == "torch" else batched_triton.loaded().TritonRows
     candidates, target, draft, *rest = requests(name, 200)
     sure = [None] if name in ("block", "recursive rejection", "traversal") else []
     for law, ends in ((draft, (0, 3, 9, 11)), *((one, (0, 4, 11)) for one in sure)):
@@ -166,7 +161,7 @@ def test_shards_write_the_same_tokens(name: str, reader: str) -> None:
             assert differences(found, wanted) == 0
 
 
-def test_softmax_and_match_on_shards() -> None:
+def test_softmax_and_match_on_shards():
     """Ties at temperature 0 go to the first token, wherever it lies."""
     nodes, logits, seeds, positions = race()
     logits[5] = 0.0
@@ -175,7 +170,7 @@ def test_softmax_and_match_on_shards() -> None:
     noise = noise_rows(seeds, positions[:, :1] + torch.arange(3), NUM_TOKENS)
     over = batched_triton.loaded()
 
-    def run(shard: Shard, here: slice) -> tuple[torch.Tensor, Verified, Verified]:
+    def run(shard, here):
         race_ = over.winners(logits[..., here], seeds, positions, shard=shard)
         return (
             probabilities(logits[..., here], heat, shard=shard),

@@ -3,8 +3,6 @@ has seen before.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,14 +35,13 @@ import otm
 from analysis.errors import AnalysisError
 from analysis.models import tree_pass
 from analysis.models.causal import CACHES, CausalModel
-from analysis.models.pair import Pair
 from analysis.models.tree_check import configuration_obstacle, observed_obstacle
 from analysis.models.tree_pass import RoundedCache, TreeEvaluator
 from analysis.models.trie import CacheLayout, make_plan, tree_mask
 from otm import Processing
 
 V = 23
-_SHAPE: dict[str, Any] = {
+_SHAPE = {
     "vocab_size": V,
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -53,17 +50,17 @@ _SHAPE: dict[str, Any] = {
     "max_position_embeddings": 64,
 }
 _GROUPED = _SHAPE | {"num_key_value_heads": 2}
-_ENDS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
+_ENDS = {"bos_token_id": 0, "eos_token_id": 0}
 # The default initialisation (standard deviation 0.02) gives nearly uniform distributions in models
 # this small; a wide one makes every context's distribution its own, so that a wrong mask shows.
 _WIDE = {"initializer_range": 0.3}
 
 
-def llama(**changes: Any) -> Any:
+def llama(**changes):
     return _built(LlamaForCausalLM, LlamaConfig(**_GROUPED | _WIDE | changes))
 
 
-def _built(factory: Any, config: Any) -> Any:
+def _built(factory, config):
     torch.manual_seed(0)
     return factory(config).eval()
 
@@ -129,7 +126,7 @@ OTHER_MODELS = {
 FLOAT32 = 1e-5
 
 
-def plain(model: Any, context: Sequence[int]) -> np.ndarray:
+def plain(model, context):
     """The oracle: one context, no cache, no mask of ours, softmax by torch."""
     with torch.inference_mode():
         logits = model(
@@ -138,22 +135,20 @@ def plain(model: Any, context: Sequence[int]) -> np.ndarray:
     return torch.softmax(logits.double(), dim=-1).cpu().numpy()
 
 
-def assert_answers(answers: np.ndarray, model: Any, contexts: Sequence[Sequence[int]]) -> None:
+def assert_answers(answers, model, contexts):
     assert answers.shape == (len(contexts), V) and answers.dtype == np.float64
     expected = [plain(model, context) for context in contexts]
     np.testing.assert_allclose(answers, expected, rtol=0, atol=FLOAT32)
 
 
-def random_calls(
-    rng: np.random.Generator, count: int, longest: int = 20
-) -> list[list[tuple[int, ...]]]:
+def random_calls(rng, count, longest=20):
     """Calls as decoders make them, in any order: a stem that grows, backtracks or restarts, and
     trees on it.
 
     Three tokens only, so that contexts collide: prefixes of one another, duplicates, paths that an
     earlier tree had.
     """
-    stem: tuple[int, ...] = (1, 2)
+    stem = (1, 2)
     calls = []
     for _ in range(count):
         cut = (
@@ -180,7 +175,7 @@ NO_CUDA = pytest.mark.skipif(
     ("name", "device"),
     [*((name, "cpu") for name in TREE_MODELS), pytest.param("llama", "cuda", marks=NO_CUDA)],
 )
-def test_tree_passes_equal_plain_passes(name: str, device: str) -> None:
+def test_tree_passes_equal_plain_passes(name, device):
     model = TREE_MODELS[name]().to(device)
     ours = CausalModel(model, V, device)
     assert ours.fallback is None, ours.fallback
@@ -193,7 +188,7 @@ def test_tree_passes_equal_plain_passes(name: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("name", OTHER_MODELS)
-def test_models_that_see_no_tree_are_evaluated_as_sequences(name: str) -> None:
+def test_models_that_see_no_tree_are_evaluated_as_sequences(name):
     """Each is found out by its configuration or by the comparison; the answers are right all the
     same.
     """
@@ -212,20 +207,18 @@ def test_models_that_see_no_tree_are_evaluated_as_sequences(name: str) -> None:
 
 
 class IgnoresMask(LlamaForCausalLM):
-    def forward(self, attention_mask: Any = None, **rest: Any) -> Any:
+    def forward(self, attention_mask=None, **rest):
         return super().forward(**rest)
 
 
 class IgnoresPositions(LlamaForCausalLM):
-    def forward(self, position_ids: Any = None, **rest: Any) -> Any:
+    def forward(self, position_ids=None, **rest):
         return super().forward(**rest)
 
 
 @pytest.mark.parametrize("factory", [IgnoresMask, IgnoresPositions])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_model_that_ignores_mask_or_positions_is_found_out(
-    factory: Any, dtype: torch.dtype
-) -> None:
+def test_a_model_that_ignores_mask_or_positions_is_found_out(factory, dtype):
     model = _built(factory, LlamaConfig(**_GROUPED, **_WIDE)).to(dtype)
     assert "honour" in str(observed_obstacle(model, "cpu", V))
     # Without the comparison the answers would be visibly wrong.
@@ -234,7 +227,7 @@ def test_a_model_that_ignores_mask_or_positions_is_found_out(
     assert np.abs(wrong - [plain(model, context) for context in contexts]).max() > 0.05
 
 
-def _causal_over_flattened(plan: Any) -> np.ndarray:
+def _causal_over_flattened(plan):
     """Mutant: every token sees all that precede it in the flattened tree."""
     return (
         np.arange(plan.num_rows)
@@ -242,16 +235,14 @@ def _causal_over_flattened(plan: Any) -> np.ndarray:
     )
 
 
-def _first_rows(contexts: Any, layout: Any) -> Any:
+def _first_rows(contexts, layout):
     """Mutant: the first rows of the cache are kept instead of those on the new paths."""
     plan = make_plan(contexts, layout)
     return dataclasses.replace(plan, kept=list(range(len(plan.kept))))
 
 
 @pytest.mark.parametrize("mutant", [_causal_over_flattened, _first_rows])
-def test_a_wrong_mask_or_choice_of_rows_is_found_out(
-    mutant: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_mask_or_choice_of_rows_is_found_out(mutant, monkeypatch):
     model = llama()
     assert observed_obstacle(model, "cpu", V) is None
     monkeypatch.setattr(tree_pass, "make_plan" if mutant is _first_rows else "tree_mask", mutant)
@@ -260,7 +251,7 @@ def test_a_wrong_mask_or_choice_of_rows_is_found_out(
     assert_answers(CausalModel(model, V, "cpu").next_batch(contexts), model, contexts)
 
 
-def test_half_precision_models_pass_the_comparison() -> None:
+def test_half_precision_models_pass_the_comparison():
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         ours = CausalModel(llama().to(dtype), V, "cpu")
         assert ours.fallback is None, ours.fallback
@@ -270,7 +261,7 @@ def test_half_precision_models_pass_the_comparison() -> None:
         np.testing.assert_allclose(mass.sum(axis=1), 1.0, atol=1e-12, rtol=0)
 
 
-def test_a_constant_model_cannot_be_checked_and_is_not_trusted() -> None:
+def test_a_constant_model_cannot_be_checked_and_is_not_trusted():
     model = llama()
     torch.nn.init.zeros_(model.lm_head.weight)
     ours = CausalModel(model, V, "cpu")
@@ -279,9 +270,9 @@ def test_a_constant_model_cannot_be_checked_and_is_not_trusted() -> None:
     assert "too few" in str(CausalModel(llama(max_position_embeddings=8), V, "cpu").fallback)
 
 
-def _paths(layout: CacheLayout, num_rows: int) -> list[tuple[int, ...]]:
+def _paths(layout, num_rows):
     """The context that ends in each cache row."""
-    paths: list[tuple[int, ...]] = [layout.trunk[: place + 1] for place in range(len(layout.trunk))]
+    paths = [layout.trunk[: place + 1] for place in range(len(layout.trunk))]
     for (parent, token), row in sorted(layout.children.items(), key=lambda item: item[1]):
         assert row == len(paths)
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
@@ -290,7 +281,7 @@ def _paths(layout: CacheLayout, num_rows: int) -> list[tuple[int, ...]]:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_plans_move_evaluate_and_mask_the_right_tokens(seed: int) -> None:
+def test_plans_move_evaluate_and_mask_the_right_tokens(seed):
     """Against sets of paths: what is kept, what is evaluated, who sees whom; over a history of
     calls.
     """
@@ -316,7 +307,7 @@ def test_plans_move_evaluate_and_mask_the_right_tokens(seed: int) -> None:
         layout, before = plan.layout, paths
 
 
-def test_decoding_evaluates_each_token_once() -> None:
+def test_decoding_evaluates_each_token_once():
     """A prompt of 20, a tree drafted level by level, the accepted path, a chain: counted to the
     token.
     """
@@ -345,7 +336,7 @@ def test_decoding_evaluates_each_token_once() -> None:
     assert (ours.evaluator.passes, ours.evaluator.tokens) == (len(calls) + 1, counted[-1] + 6)
 
 
-def test_a_run_that_starts_by_forgetting_repeats_bit_for_bit() -> None:
+def test_a_run_that_starts_by_forgetting_repeats_bit_for_bit():
     """Two ways to one context may round differently; the same calls from an empty cache may not."""
     ours = CausalModel(llama(), V, "cpu")
     calls = random_calls(np.random.default_rng(11), 4)
@@ -361,9 +352,7 @@ def test_a_run_that_starts_by_forgetting_repeats_bit_for_bit() -> None:
     ("kind", "exponent", "mantissa", "most"),
     [("fp8_e4m3", 4, 3, 448.0), ("fp8_e5m2", 5, 2, 57344.0), ("bfloat16", 8, 7, 3.4e38)],
 )
-def test_every_token_reads_keys_and_values_of_the_caches_type(
-    kind: str, exponent: int, mantissa: int, most: float
-) -> None:
+def test_every_token_reads_keys_and_values_of_the_caches_type(kind, exponent, mantissa, most):
     """Of GPT-2, whose keys hold no positions, its projection can be rounded instead, to the nearest
     of all numbers of so many bits.
     """
@@ -375,7 +364,7 @@ def test_every_token_reads_keys_and_values_of_the_caches_type(
     grid = grid[grid.abs() <= most]
     middle = (grid[1:] + grid[:-1]) / 2
 
-    def rounded(module: Any, given: Any, found: torch.Tensor) -> torch.Tensor:
+    def rounded(module, given, found):
         wide = 2 * found.shape[-1] // 3  # keys and values, after the queries
         kept = grid[torch.bucketize(found[..., -wide:].contiguous(), middle)]
         return torch.cat([found[..., :-wide], kept], dim=-1)
@@ -395,7 +384,7 @@ def test_every_token_reads_keys_and_values_of_the_caches_type(
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("held", sorted(CACHES))
-def test_a_cache_of_any_type_serves_a_model_of_any(kind: torch.dtype, held: str) -> None:
+def test_a_cache_of_any_type_serves_a_model_of_any(kind, held):
     cache = RoundedCache(llama().config, CACHES[held])
     states = torch.tensor([1.0, -3.3e38, 3.3e38]).to(kind).reshape(1, 1, 3, 1).expand(1, 2, 3, 8)
     keys, _ = cache.update(states, states, 0)
@@ -403,18 +392,18 @@ def test_a_cache_of_any_type_serves_a_model_of_any(kind: torch.dtype, held: str)
     assert bool(keys.isfinite().all()) and float(keys.max()) == -float(keys.min()) >= 448.0
 
 
-def test_contexts_of_any_kind_and_none() -> None:
+def test_contexts_of_any_kind_and_none():
     model = llama()
     ours = CausalModel(model, V, "cpu")
-    contexts: list[Any] = [(1, 2, 3), (1,), [1, 2, 3], np.array([5, 6, 7]), (5, 6), (1, 2, 3, 4)]
+    contexts = [(1, 2, 3), (1,), [1, 2, 3], np.array([5, 6, 7]), (5, 6), (1, 2, 3, 4)]
     assert_answers(ours.next_batch(contexts), model, contexts)
     assert ours.next_batch([]).shape == (0, V)
     assert (ours.evaluator.passes, ours.evaluator.tokens) == (1, 7)
 
 
 def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     model = llama()
     rng = np.random.default_rng(5)
     stem = tuple(int(t) for t in rng.integers(0, V, 30))
@@ -446,7 +435,7 @@ def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(
         ((1,) * 65, "64 positions; this one has 65"),
     ],
 )
-def test_bad_contexts_are_refused_and_nothing_is_lost(context: Any, message: str) -> None:
+def test_bad_contexts_are_refused_and_nothing_is_lost(context, message):
     model = llama()
     ours = CausalModel(model, V, "cpu")
     ours.next((1, 2, 3))
@@ -459,7 +448,7 @@ def test_bad_contexts_are_refused_and_nothing_is_lost(context: Any, message: str
     assert_answers(ours.next_batch([(1,) * 64]), model, [(1,) * 64])
 
 
-def test_models_that_cannot_be_used_are_refused() -> None:
+def test_models_that_cannot_be_used_are_refused():
     model = llama()
     with pytest.raises(AnalysisError, match=f"1..{V}"):
         CausalModel(model, V + 1, "cpu")
@@ -473,12 +462,12 @@ def test_models_that_cannot_be_used_are_refused() -> None:
     ("error", "message"),
     [(otm.errors.InvalidDistribution, r"\(…, 3, 4, 5, 6\).*NaN"), (KeyboardInterrupt, None)],
 )
-def test_a_pass_that_breaks_off_or_gives_nan_leaves_no_cache(error: Any, message: Any) -> None:
+def test_a_pass_that_breaks_off_or_gives_nan_leaves_no_cache(error, message):
     model = llama()
     ours = CausalModel(model, V, "cpu")
     ours.next((1, 2, 3, 4, 5))
 
-    def broken(_: Any, __: Any, found: torch.Tensor) -> torch.Tensor:
+    def broken(_, __, found):
         if error is KeyboardInterrupt:
             raise KeyboardInterrupt
         return found * float("nan")
@@ -492,26 +481,26 @@ def test_a_pass_that_breaks_off_or_gives_nan_leaves_no_cache(error: Any, message
     assert_answers(ours.next_batch(contexts), model, contexts)
 
 
-def test_padding_rows_are_cut_before_the_softmax_and_its_temperature() -> None:
+def test_padding_rows_are_cut_before_the_softmax_and_its_temperature():
     model = llama()
     mass = CausalModel(model, V - 3, "cpu", Processing(temperature=0.8)).next((1, 2, 3))
     expected = plain(model, (1, 2, 3))[: V - 3] ** (1 / 0.8)
     np.testing.assert_allclose(mass, expected / expected.sum(), atol=FLOAT32, rtol=0)
 
 
-def test_greedy_decoding_agrees_with_generate(pair: Pair) -> None:
+def test_greedy_decoding_agrees_with_generate(pair):
     prompt = pair.encode("If True, the")
     ours = CausalModel(pair.target, pair.num_tokens, "cpu", Processing(temperature=0.0))
     tokens = list(prompt)
     for _ in range(24):
         tokens.append(int(ours.next(tokens).argmax()))
-    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": 24, "eos_token_id": None}
+    options = {"do_sample": False, "max_new_tokens": 24, "eos_token_id": None}
     options["pad_token_id"] = 0
     assert pair.target.generate(torch.tensor([prompt]), **options)[0].tolist() == tokens
     assert ours.evaluator.tokens == len(prompt) + 23
 
 
-def test_configuration_obstacles_name_what_a_small_tree_cannot_show() -> None:
+def test_configuration_obstacles_name_what_a_small_tree_cannot_show():
     assert configuration_obstacle(llama()) is None
     windowed = _built(MistralForCausalLM, MistralConfig(**_GROUPED, **_WIDE, sliding_window=32))
     assert "Sliding" in str(configuration_obstacle(windowed))

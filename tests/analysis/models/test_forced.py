@@ -2,13 +2,8 @@
 right and with planted faults, and the target along the text.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +11,6 @@ import torch
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.models.forced import forced_text
-from analysis.models.pair import Pair
 from otm import audit
 from otm.audit.text_log import LoggedText, read_texts
 
@@ -24,14 +18,14 @@ LENGTH, FAULTY, PROMPTS = 56, 20, 2
 
 
 @torch.inference_mode()
-def decode(pair: Pair, prompt: list[int], *, drafts: int = 0, fault: str = "") -> LoggedText:
+def decode(pair, prompt, *, drafts=0, fault=""):
     """Decode greedily; drafts are what followed the last token where it stood before. From token
     `FAULTY` on there may be a fault.
     """
-    cache: Any = None
+    cache = None
     context, block, start = list(prompt), list(prompt), 0
-    tokens: list[int] = []
-    top: list[Any] = []
+    tokens = []
+    top = []
     while len(tokens) < LENGTH:
         spoiled = len(tokens) > FAULTY
         at = torch.arange(start, start + len(block))[None]
@@ -64,28 +58,26 @@ def decode(pair: Pair, prompt: list[int], *, drafts: int = 0, fault: str = "") -
     return LoggedText(tuple(tokens[:LENGTH]), tuple(top[:LENGTH]), prompt, "length")
 
 
-def seen_before(written: list[int], most: int) -> list[int]:
+def seen_before(written, most):
     """Return what followed the last token where it stood before."""
     places = [i for i in range(len(written) - 1) if written[i] == written[-1]]
     return written[places[-1] + 1 : places[-1] + 1 + most] if places and most else []
 
 
 @pytest.fixture(scope="module")
-def prompts(pair: Pair) -> list[list[int]]:
+def prompts(pair):
     held_out = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8").split("\n\n")
     rows = (pair.encode(text)[:16] for text in held_out if len(text) > 200)
     return [next(rows) for _ in range(PROMPTS)]
 
 
 @pytest.fixture(scope="module")
-def plain(pair: Pair, prompts: list[list[int]]) -> list[LoggedText]:
+def plain(pair, prompts):
     return [decode(pair, prompt) for prompt in prompts]
 
 
 @pytest.mark.parametrize("fault", ["", "position", "stale", "bonus"])
-def test_planted_faults_are_found_and_other_shapes_are_rounding(
-    fault: str, pair: Pair, prompts: list[list[int]], plain: list[LoggedText]
-) -> None:
+def test_planted_faults_are_found_and_other_shapes_are_rounding(fault, pair, prompts, plain):
     drafted = [decode(pair, prompt, drafts=4, fault=fault) for prompt in prompts]
     found = audit.same_text(plain, drafted)
     assert found.limit is not None and found.limit < 1e-3  # float32
@@ -93,11 +85,9 @@ def test_planted_faults_are_found_and_other_shapes_are_rounding(
     assert all(one.token > FAULTY for one in found.faults)
 
 
-def test_the_target_along_a_text_is_a_forced_run(
-    pair: Pair, plain: list[LoggedText], tmp_path: Path, command: Callable[..., Any]
-) -> None:
+def test_the_target_along_a_text_is_a_forced_run(pair, plain, tmp_path, command):
     """A token that the target does not prefer is found behind other differences, from the files."""
-    changed: list[Any] = list(plain[0].tokens)
+    changed = list(plain[0].tokens)
     for place in (30, 50):
         changed[place] = (changed[place] + 1) % pair.num_tokens
     text = dataclasses.replace(plain[0], tokens=tuple(changed))

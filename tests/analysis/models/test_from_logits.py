@@ -2,11 +2,7 @@
 vocabulary answers for the tokens that both know; what it costs that drafts know of neither.
 """
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,15 +22,15 @@ from otm.sequence import MarkovModel
 from tests.analysis.rules.toys import Toy, toy_reader
 
 PROMPT = (0, 3)
-LIMITS: dict[str, Any] = {"repetition": 1.5, "presence": 0.25, "frequency": 0.5}
+LIMITS = {"repetition": 1.5, "presence": 0.25, "frequency": 0.5}
 
 
-def odd(written: tuple[int, ...]) -> list[int]:
+def odd(written):
     """Allow odd tokens after an even number of tokens, and all after others."""
     return list(range(1, 5, 2)) if len(written) % 2 == 0 else list(range(5))
 
 
-def by_hand(logits: np.ndarray, context: tuple[int, ...]) -> np.ndarray:
+def by_hand(logits, context):
     """Return the changed logits, token by token."""
     found, written = logits.copy(), list(context[len(PROMPT) :])
     for token in range(len(found)):
@@ -46,7 +42,7 @@ def by_hand(logits: np.ndarray, context: tuple[int, ...]) -> np.ndarray:
     return found
 
 
-def test_logits_change_by_hand() -> None:
+def test_logits_change_by_hand():
     """Prompt tokens are penalised by repetition alone; what may follow depends on the text."""
     model = Toy(MarkovModel(np.random.default_rng(0).dirichlet(np.ones(5), size=5)), Processing())
     contexts = [PROMPT, (*PROMPT, 1), (*PROMPT, 1, 1, 2)]
@@ -61,7 +57,7 @@ def test_logits_change_by_hand() -> None:
     np.testing.assert_allclose(free, model.next_batch(contexts), atol=1e-15)
 
 
-def test_what_drafts_lose_that_know_no_limits() -> None:
+def test_what_drafts_lose_that_know_no_limits():
     """First drafts against the library's acceptance on rows made by hand, both ways, paired."""
     sizes = Sizes(length=2, nodes=2, sequences=2, num_tokens=12, texts=4)
     setting = Setting(Processing(temperature=0.8), Processing(temperature=0.8))
@@ -102,7 +98,7 @@ def test_what_drafts_lose_that_know_no_limits() -> None:
     assert "drafts under the same limits yield more" in said
 
 
-def test_another_target_writes_its_own_texts() -> None:
+def test_another_target_writes_its_own_texts():
     """By the same random numbers: the same target again gains nothing, a colder one something."""
     sizes = Sizes(length=2, nodes=2, sequences=2, num_tokens=12, texts=4)
     first, same, other = (toy_reader(sizes, num_tokens=6) for _ in range(3))
@@ -119,16 +115,16 @@ class Words:
 
     bos_token = None
 
-    def __init__(self, *words: str, end: int | None = None) -> None:
+    def __init__(self, *words, end=None):
         self.words, self.eos_token_id = words, end
 
-    def get_vocab(self) -> dict[str, int]:
+    def get_vocab(self):
         return {word: number for number, word in enumerate(self.words)}
 
-    def decode(self, tokens: list[int], **options: bool) -> str:
+    def decode(self, tokens, **options):
         return "".join(self.words[token] for token in tokens).replace("▁", " ").replace("Ġ", " ")
 
-    def __call__(self, text: str) -> dict[str, list[int]]:
+    def __call__(self, text):
         found = []
         spelled = [word.replace("▁", " ").replace("Ġ", " ") for word in self.words]
         while text:
@@ -143,14 +139,14 @@ TARGET = Words("a", "b", "ab", "▁c", "d", "</s>", end=5)
 OWN = Words("Ġc", "b", "a", "<end>", "cc", end=3)
 
 
-def test_shared_tokens_are_spelled_alike_and_texts_end_alike() -> None:
+def test_shared_tokens_are_spelled_alike_and_texts_end_alike():
     found = shared_tokens(OWN, TARGET, limits=(5, 6))
     assert found.T.tolist() == [[0, 3], [1, 1], [2, 0], [3, 5]]
     # a token that a model does not score is not shared
     assert shared_tokens(OWN, TARGET, limits=(2, 6)).T.tolist() == [[0, 3], [1, 1]]
 
 
-def test_the_law_is_the_draft_s_own_on_shared_tokens() -> None:
+def test_the_law_is_the_draft_s_own_on_shared_tokens():
     """After "ab", one token of the target, the draft stands behind its own "b"."""
     rows = np.random.default_rng(0).dirichlet(np.ones(5), size=5)
     draft = SharedTokens(Toy(MarkovModel(rows), Processing()), OWN, TARGET, 6)
@@ -164,13 +160,13 @@ def test_the_law_is_the_draft_s_own_on_shared_tokens() -> None:
     assert cold.max() == 1.0 and cold.argmax() == found[0].argmax()
 
 
-def test_rules_are_walked_with_two_vocabularies() -> None:
+def test_rules_are_walked_with_two_vocabularies():
     """The first draft's acceptance is the library's, and at most what the shared tokens hold."""
     sizes = Sizes(length=2, nodes=2, sequences=2, num_tokens=12, texts=3)
     rng = np.random.default_rng(1)
     own = Toy(MarkovModel(rng.dirichlet(np.ones(5), size=5)), Processing())
-    draft: Any = SharedTokens(own, OWN, TARGET, 6)
-    target: Any = toy_reader(sizes, num_tokens=6).target
+    draft = SharedTokens(own, OWN, TARGET, 6)
+    target = toy_reader(sizes, num_tokens=6).target
     reader = Reader(draft, target, setting=AS_THEY_ARE, sizes=sizes, eos=None)
     with np.errstate(divide="ignore", invalid="ignore"):
         read = read_rules(reader, [[0], [1]])
@@ -193,7 +189,7 @@ def test_rules_are_walked_with_two_vocabularies() -> None:
         assert match.reached[2, place] == (held == text.tokens[place : place + 2].tolist())
 
 
-def test_a_draft_in_its_own_tokens_is_read_as_text() -> None:
+def test_a_draft_in_its_own_tokens_is_read_as_text():
     """The draft writes " c", "a", "b" in turns; "ab" is one token of the target, and an "a" before
     a "b" would read otherwise.
     """
@@ -205,7 +201,7 @@ def test_a_draft_in_its_own_tokens_is_read_as_text() -> None:
         assert SharedTokens(Toy(ended, Processing()), OWN, TARGET, 6).continued([(1,)], 3) == [[3]]
 
 
-def test_a_pair_of_two_tokenizers(copied_draft: Path) -> None:
+def test_a_pair_of_two_tokenizers(copied_draft):
     """Of the shipped draft two tokens change their numbers: its law on the target's does not."""
     kept, draft = copied_draft / "tokenizer.json", str(copied_draft)
     settings = json.loads(kept.read_text(encoding="utf-8"))

@@ -3,9 +3,7 @@ its origin.
 """
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,19 +11,16 @@ from analysis.commands.latency import latency
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.models.latency import Grid, measure_latency
-from analysis.models.pair import Pair
 from analysis.provenance import weights_digest
 from otm.engines import read_costs
 
 
-def test_the_command_writes_a_record_that_plans_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_a_record_that_plans_read(tmp_path, capsys):
     """One round of a small grid: every cell is there and positive, and the tables are relative to
     the target's (4, 1).
     """
     out, words = tmp_path / "latency.json", {"device": "cpu", "seconds": 0.0, "any_load": True}
-    latency(out=out, lengths="1,4", batches="1,2", context=16, nodes="0,3", **words)  # type: ignore[arg-type]
+    latency(out=out, lengths="1,4", batches="1,2", context=16, nodes="0,3", **words)
     shown, record = capsys.readouterr().out, json.loads(out.read_text(encoding="utf-8"))
     assert "batch = 2" in shown and shown.count("length = 4") == 2
     unit = record["passes"]["target"][1][0]["median"]
@@ -59,20 +54,18 @@ def test_the_command_writes_a_record_that_plans_read(
         (Grid(nodes=(0, 5000)), "5000 nodes"),
     ],
 )
-def test_grids_that_do_not_fit_are_refused(pair: Pair, grid: Grid, message: str) -> None:
+def test_grids_that_do_not_fit_are_refused(pair, grid, message):
     with pytest.raises(AnalysisError, match=message):
         measure_latency(pair, grid, seconds=0.0)
 
 
-def test_each_cell_times_its_own_tokens_and_nothing_else(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_cell_times_its_own_tokens_and_nothing_else(pair, monkeypatch):
     """With a clock that advances by the tokens sent through either model, each cell's time is known
     exactly.
     """
     clock = [0.0]
 
-    def advance(_: object, __: object, keywords: dict[str, Any]) -> None:
+    def advance(_, __, keywords):
         clock[0] += keywords["input_ids"].numel()
 
     models = (pair.draft, pair.target)

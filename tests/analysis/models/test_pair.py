@@ -4,8 +4,6 @@ distributions.
 
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ import otm
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.models import pair as pair_module
-from analysis.models.pair import Pair, choose_device, load_pair
+from analysis.models.pair import choose_device, load_pair
 from analysis.papers import captures
 from analysis.provenance import weights_digest
 from figures import figure4, figure5, front
@@ -26,7 +24,7 @@ RECORD = json.loads((SHIPPED_PAIR / "training.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["draft", "draft_small", "target"])
-def test_loads_like_any_other_model(name: str) -> None:
+def test_loads_like_any_other_model(name):
     model = AutoModelForCausalLM.from_pretrained(SHIPPED_PAIR / name, use_safetensors=True)
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED_PAIR / name)
     assert model.config.model_type == "llama"
@@ -35,7 +33,7 @@ def test_loads_like_any_other_model(name: str) -> None:
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_weights_are_small_float16_safetensors_and_the_target_is_clearly_better() -> None:
+def test_weights_are_small_float16_safetensors_and_the_target_is_clearly_better():
     sizes = [path.stat().st_size for path in SHIPPED_PAIR.rglob("model.safetensors")]
     assert len(sizes) == 3 and sum(sizes) < 12e6 and not list(SHIPPED_PAIR.rglob("*.bin"))
     assert json.loads((SHIPPED_PAIR / "target" / "config.json").read_text())["dtype"] == "float16"
@@ -43,7 +41,7 @@ def test_weights_are_small_float16_safetensors_and_the_target_is_clearly_better(
     assert held_out["target"]["bits_per_byte"] < 0.9 * held_out["draft"]["bits_per_byte"]
 
 
-def held_out_rows(pair: Pair, width: int) -> torch.Tensor:
+def held_out_rows(pair, width):
     """The first 40 rows of the shipped text."""
     text = (SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8")
     assert "\0" not in text
@@ -51,7 +49,7 @@ def held_out_rows(pair: Pair, width: int) -> torch.Tensor:
     return torch.from_numpy(tokens[: 40 * width].reshape(40, width))
 
 
-def test_recorded_figures_agree_with_a_fresh_look_at_held_out_text(pair: Pair) -> None:
+def test_recorded_figures_agree_with_a_fresh_look_at_held_out_text(pair):
     """On the shipped 60,000 characters the pair does what training.json says of the whole held-out
     side.
 
@@ -71,7 +69,7 @@ def test_recorded_figures_agree_with_a_fresh_look_at_held_out_text(pair: Pair) -
     assert 0.5 <= optimum <= 0.85 and np.mean(accepted) == pytest.approx(optimum, rel=0.1)
 
 
-def test_the_smaller_draft_is_worse_and_as_stated() -> None:
+def test_the_smaller_draft_is_worse_and_as_stated():
     folder = SHIPPED_PAIR / "draft_small"
     small = load_pair(draft=str(folder), device="cpu")
     rows = held_out_rows(small, 128)
@@ -88,7 +86,7 @@ def test_the_smaller_draft_is_worse_and_as_stated() -> None:
 FLOAT32 = 1e-3
 
 
-def test_shipped_pair_reproduces_figure5(pair: Pair) -> None:
+def test_shipped_pair_reproduces_figure5(pair):
     fresh, committed = captures.capture_figure5(pair, {}), figure5.capture()
     assert fresh["prompt"] == committed["prompt"]
     by_id = [
@@ -102,7 +100,7 @@ def test_shipped_pair_reproduces_figure5(pair: Pair) -> None:
     assert committed["manifest"]["models"] == digests
 
 
-def test_captions_say_what_the_whole_vocabulary_gives(pair: Pair) -> None:
+def test_captions_say_what_the_whole_vocabulary_gives(pair):
     draft, target = captures.next_pair(pair, pair.encode(captures.PAPER_PROMPT))
     problem = otm.Problem(draft=otm.normalise(draft), target=otm.normalise(target), law=otm.IID(2))
     in_use = max(float(otm.acceptance(verifier, problem)) for verifier in front.IN_USE)
@@ -115,7 +113,7 @@ def test_captions_say_what_the_whole_vocabulary_gives(pair: Pair) -> None:
         assert said and float(said[1]) == pytest.approx(gain, abs=0.05 + 0.01)
 
 
-def test_shipped_pair_reproduces_figure4(pair: Pair) -> None:
+def test_shipped_pair_reproduces_figure4(pair):
     record = figure4.capture()
     assert pair.encode(record["prompt"]) == record["context"]
     for side, name in enumerate(("draft", "target")):
@@ -131,15 +129,13 @@ def test_shipped_pair_reproduces_figure4(pair: Pair) -> None:
     "content",
     ['{"model_type": "llama", "hidden_size": "x"}', "[]", '{"model_type": []}', '{"a":' * 10_000],
 )
-def test_a_damaged_configuration_is_told_in_a_message(copied_draft: Path, content: str) -> None:
+def test_a_damaged_configuration_is_told_in_a_message(copied_draft, content):
     (copied_draft / "config.json").write_text(content)
     with pytest.raises(AnalysisError, match=r"could not be loaded|tokenizer"):
         load_pair(draft=str(copied_draft), device="cpu")
 
 
-def test_a_tokenizer_that_breaks_on_its_first_text_is_told_in_a_message(
-    copied_draft: Path, edit_json: Callable[..., None]
-) -> None:
+def test_a_tokenizer_that_breaks_on_its_first_text_is_told_in_a_message(copied_draft, edit_json):
     """A length that is a string is read without a word and compared with a number when something is
     encoded.
     """
@@ -149,19 +145,19 @@ def test_a_tokenizer_that_breaks_on_its_first_text_is_told_in_a_message(
 
 
 @pytest.mark.parametrize("name", ["meta", "mps", "xpu"])
-def test_a_device_holds_numbers_in_float64(name: str) -> None:
+def test_a_device_holds_numbers_in_float64(name):
     with pytest.raises(AnalysisError, match=f"'auto', 'cpu' or 'cuda'; got '{name}'"):
         choose_device(name)
 
 
-def test_a_silent_hub_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_hub_is_asked_once(monkeypatch):
     """Loading asks many times, each with retries; a copy that is kept here would be loaded all the
     same.
     """
     asked = []
 
     class Silent:
-        def model_info(self, name: str, timeout: float) -> None:
+        def model_info(self, name, timeout):
             asked.append((name, timeout))
             raise ConnectionError("no route")
 

@@ -2,8 +2,6 @@
 `otm.from_logits`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ from otm import Processing
 PRECISION = {"float32": (2e-5, 2e-5, 1e-37), "float64": (1e-12, 1e-12, 1e-300)}
 
 
-def logits(kind: str, num_tokens: int, rng: np.random.Generator) -> np.ndarray:
+def logits(kind, num_tokens, rng):
     """Three rows that are hard on one thing."""
     z = rng.choice([0.01, 1.0, 5.0, 30.0]) * rng.standard_normal((3, num_tokens))
     if kind.startswith("ties"):  # at the boundary of the nucleus they are the rule
@@ -38,7 +36,7 @@ def logits(kind: str, num_tokens: int, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize(
     "kind", ["plain", "ties 0", "ties 1", "flat", "forbidden tokens", "of every width"]
 )
-def test_values_of_from_logits(kind: str, dtype: str) -> None:
+def test_values_of_from_logits(kind, dtype):
     rng = np.random.default_rng(0)
     of_mass, of_log, smallest = PRECISION[dtype]
     pairs = [
@@ -73,7 +71,7 @@ def test_values_of_from_logits(kind: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_what_compiled_rows_are_given(dtype: str) -> None:
+def test_what_compiled_rows_are_given(dtype):
     """Distributions sum to 1 in float64 and have their logarithms; of top-p the weights begin at 1,
     before they are divided.
     """
@@ -107,7 +105,7 @@ def test_what_compiled_rows_are_given(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("temperature", [1e-38, 1e-300, 1e-30, 0.5, 1e30, float("inf")])
-def test_extreme_temperatures_and_logits(temperature: float, dtype: str) -> None:
+def test_extreme_temperatures_and_logits(temperature, dtype):
     largest = {"float32": 3e38, "float64": 1e308}[dtype]
     for row in (
         [20.0, 0.0, -1.0],
@@ -135,7 +133,7 @@ def test_extreme_temperatures_and_logits(temperature: float, dtype: str) -> None
                 )
 
 
-def test_views_and_read_only_logits() -> None:
+def test_views_and_read_only_logits():
     z = np.random.default_rng(1).standard_normal((4, 50))
     frozen, whole = z.copy(), [(1.0, 1.0), (0.7, 1.0), (0.7, 0.9)]
     frozen.flags.writeable = False
@@ -147,7 +145,7 @@ def test_views_and_read_only_logits() -> None:
     np.testing.assert_array_equal(frozen, z)
 
 
-def test_the_boundary_is_not_left_to_rounding() -> None:
+def test_the_boundary_is_not_left_to_rounding():
     """Equal masses whose running sums meet top_p exactly: the same token count as
     `otm.from_logits`, however either rounds.
     """

@@ -4,7 +4,6 @@ same numbers, and what lossy rules and known noise give after one prompt of the 
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ from otm import audit
 from otm.trees import TreeShape
 
 
-def test_acceptance_by_rank_is_found_again_where_the_0th_order_holds() -> None:
+def test_acceptance_by_rank_is_found_again_where_the_0th_order_holds():
     """Every vertex accepts with the same A: then sequences and batches say the same, and nothing is
     lost by sorting.
     """
@@ -44,7 +43,7 @@ def test_acceptance_by_rank_is_found_again_where_the_0th_order_holds() -> None:
     assert walk.tokens / walk.steps == pytest.approx(1.8, rel=1e-12)
 
 
-def test_a_decoder_on_few_texts_borrows_the_others() -> None:
+def test_a_decoder_on_few_texts_borrows_the_others():
     rng = np.random.default_rng(2)
     one, same, everything = PromptSums(), PromptSums(), PromptSums()
     for prompt in range(40):
@@ -63,9 +62,7 @@ def test_a_decoder_on_few_texts_borrows_the_others() -> None:
 
 
 @pytest.mark.parametrize("name", ["table2", "ersd"])
-def test_a_stopped_experiment_goes_on_to_the_same_numbers(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_experiment_goes_on_to_the_same_numbers(name, tmp_path, monkeypatch):
     small = {
         "NUM_TOKENS": 3,
         "TABLE2_LENGTHS": (1, 2),
@@ -81,11 +78,11 @@ def test_a_stopped_experiment_goes_on_to_the_same_numbers(
 
     (tmp_path / "draft_small").symlink_to(SHIPPED_PAIR / "draft_small")  # one draft model is enough
 
-    def run() -> dict:
+    def run():
         path = run_experiment(
             name, work=tmp_path / "work", out=tmp_path, num_prompts=2, drafts=tmp_path
         )
-        record: dict = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
         del record["manifest"]
         return record
 
@@ -107,15 +104,13 @@ def test_a_stopped_experiment_goes_on_to_the_same_numbers(
         run()
 
 
-def test_what_is_timed_waits_for_a_quiet_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_timed_waits_for_a_quiet_machine(tmp_path, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (3.0, 1.0, 1.0))
     with pytest.raises(AnalysisError, match=r"quiet machine.*--any-load"):
         run_experiment("mentored", work=tmp_path, out=tmp_path, num_prompts=1)
 
 
-def test_known_noise_after_one_prompt_of_the_shipped_pair() -> None:
+def test_known_noise_after_one_prompt_of_the_shipped_pair():
     pair = load_pair(device="cpu")
     found = measure_known_noise(pair, held_out_prompts(pair, 1))
     rows = {row["case"]: row for row in found["rows"]}
@@ -137,12 +132,12 @@ def test_known_noise_after_one_prompt_of_the_shipped_pair() -> None:
             assert 0.99 * row["tv"] < off * (1 + 2 / tokens[0]) and off < 2 * row["tv"]
 
 
-def test_rounding_to_int8() -> None:
+def test_rounding_to_int8():
     weight = torch.tensor([[127.0, 3.4, -0.6], [0.0, 0.0, 0.0]])
     assert to_int8(weight).tolist() == [[127.0, 3.0, -1.0], [0.0, 0.0, 0.0]]
 
 
-def test_lossy_rules_after_one_prompt_of_the_shipped_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lossy_rules_after_one_prompt_of_the_shipped_pair(monkeypatch):
     monkeypatch.setattr(
         lossy_rules,
         "ONE_DRAFT",

@@ -2,10 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -33,7 +32,6 @@ from analysis.report.verdict_card import (
     SPECULATE,
     STOP,
     UNDECIDED,
-    Card,
     Speed,
     card,
     over_chain,
@@ -57,17 +55,17 @@ class Planned(NamedTuple):
     found: Aggregates
     plans: Plans
 
-    def mean(self, name: str) -> float:
+    def mean(self, name):
         names = [column.name for column in self.run.schemes]
         return float(self.found.lower[0].value[names.index(name)])
 
-    def of(self, name: str) -> list[Plan]:
+    def of(self, name):
         """The plans of one scheme, by the name of its first column."""
         labels = [self.run.schemes[scheme.columns[0]].name for scheme in schemes_of(self.run)]
         return [plan for plan in self.plans.all if plan.scheme == labels.index(name)]
 
 
-def planned(folder: Path, *, prompts: int, ks: tuple[int, ...] = (1, 2, 4)) -> Planned:
+def planned(folder, *, prompts, ks=(1, 2, 4)):
     run = open_run(
         write_run(folder, prompts=prompts, positions=10, ks=ks, temperatures=(1.0,), seed=2)
     )
@@ -76,11 +74,11 @@ def planned(folder: Path, *, prompts: int, ks: tuple[int, ...] = (1, 2, 4)) -> P
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Planned:
+def data(tmp_path_factory):
     return planned(tmp_path_factory.mktemp("plans") / "run", prompts=PROMPTS)
 
 
-def test_chains_are_leviathans(data: Planned) -> None:
+def test_chains_are_leviathans(data):
     alpha = data.mean("optimum_iid_k1")
     chains = [plan for plan in data.plans.all if plan.kind == "chain"]
     assert [plan.depth for plan in chains] == list(range(1, MOST_NODES + 1))
@@ -91,7 +89,7 @@ def test_chains_are_leviathans(data: Planned) -> None:
         assert plan.name == f"chain of {plan.depth}"
 
 
-def test_levels_are_those_that_their_widths_say(data: Planned) -> None:
+def test_levels_are_those_that_their_widths_say(data):
     """The numbers of drafts by level, read off the widths, give tokens and nodes; nothing is larger
     than the budget.
     """
@@ -108,12 +106,12 @@ def test_levels_are_those_that_their_widths_say(data: Planned) -> None:
         assert counts == sorted(counts, reverse=True) and plan.nodes <= MOST_NODES
 
 
-def by_rank(one: float, two: float, four: float) -> list[float]:
+def by_rank(one, two, four):
     """A(1), A(2) and, halfway, A(3) = A(4)."""
     return [one, two - one, (four - two) / 2, (four - two) / 2]
 
 
-def test_trees_by_rank_are_the_librarys_optimal_ones(data: Planned) -> None:
+def test_trees_by_rank_are_the_librarys_optimal_ones(data):
     vector = by_rank(*(data.mean(f"recursive_rejection_iid_k{k}") for k in (1, 2, 4)))
     mine = data.of("recursive_rejection_iid_k1")
     assert {plan.kind for plan in mine} == {"ranks"}
@@ -125,7 +123,7 @@ def test_trees_by_rank_are_the_librarys_optimal_ones(data: Planned) -> None:
         assert plan.widths == tuple(np.bincount(levels, minlength=plan.depth))
 
 
-def test_nothing_lossy_is_planned_and_no_plan_is_dominated(data: Planned) -> None:
+def test_nothing_lossy_is_planned_and_no_plan_is_dominated(data):
     schemes = schemes_of(data.run)
     used = {schemes[plan.scheme].kind for plan in data.plans.all if plan.scheme >= 0}
     assert used == {"optimum", "verifier"}
@@ -136,7 +134,7 @@ def test_nothing_lossy_is_planned_and_no_plan_is_dominated(data: Planned) -> Non
         assert ((sizes[:, None] <= sizes).all(axis=-1).sum(axis=0) == 1).all()
 
 
-def test_increasing_ranks_are_drafted_level_by_level(data: Planned) -> None:
+def test_increasing_ranks_are_drafted_level_by_level(data):
     """Four drafts that add more than two did are no case for a greedy tree."""
     names = [column.name for column in data.run.schemes]
     value = data.found.lower[0].value.copy()
@@ -147,7 +145,7 @@ def test_increasing_ranks_are_drafted_level_by_level(data: Planned) -> None:
     assert {plan.kind for plan in changed.of("recursive_rejection_iid_k1")} == {"levels"}
 
 
-def test_variances_are_those_of_what_each_prompt_moves(data: Planned) -> None:
+def test_variances_are_those_of_what_each_prompt_moves(data):
     """Each prompt pulls the means towards its own; what this does to the logarithm of the tokens,
     by central differences, is independent from prompt to prompt.
     """
@@ -157,7 +155,7 @@ def test_variances_are_those_of_what_each_prompt_moves(data: Planned) -> None:
     own = [{n: rows[n][rows["prompt"] == c].mean() for n in names} for c in range(PROMPTS)]
     whole = {name: float(np.mean([one[name] for one in own])) for name in names}
 
-    def moved(tokens: Callable[[dict[str, float]], float]) -> np.ndarray:
+    def moved(tokens):
         step = 1e-5
         ends = [
             [
@@ -168,7 +166,7 @@ def test_variances_are_those_of_what_each_prompt_moves(data: Planned) -> None:
         ]
         return (np.array(ends[0]) - ends[1]) / (2 * step) / np.sqrt(PROMPTS * (PROMPTS - 1))
 
-    def ranks(mean: dict[str, float]) -> list[float]:
+    def ranks(mean):
         return by_rank(*(mean[f"recursive_rejection_iid_k{k}"] for k in (1, 2, 4)))
 
     chain = next(plan for plan in data.plans.all if plan.name == "chain of 3")
@@ -190,7 +188,7 @@ def test_variances_are_those_of_what_each_prompt_moves(data: Planned) -> None:
     assert chain.slope == pytest.approx((logs[chain] @ one) / (one @ one), rel=1e-5)
 
 
-def test_one_prompt_has_no_variance_and_no_single_draft_no_chain(tmp_path: Path) -> None:
+def test_one_prompt_has_no_variance_and_no_single_draft_no_chain(tmp_path):
     lonely = planned(tmp_path / "one", prompts=1, ks=(1, 2))
     assert {plan.variance for plan in lonely.plans.all} == {None}
     several = planned(tmp_path / "two", prompts=3, ks=(2,))
@@ -201,14 +199,14 @@ def test_one_prompt_has_no_variance_and_no_single_draft_no_chain(tmp_path: Path)
 PLAN = Plan("a verifier", 0, "levels", "a tree", 6, 2, (1, 2), 2.5, 2.5, None, None, 0.0)
 
 
-def test_a_chain_costs_what_it_does_in_leviathans_theorem() -> None:
+def test_a_chain_costs_what_it_does_in_leviathans_theorem():
     """(1 + α + … + α^L)/(1 + L·c), Leviathan et al. 2023, Theorem 3.8."""
     plan = dataclasses.replace(PLAN, kind="chain", nodes=7, depth=7, widths=(1,) * 7)
     speed = sum(0.7**i for i in range(8)) / Costs.of_ratios(0.08, 0.0).of_call(plan)
     assert speed == pytest.approx(float(chain_speedup(0.7, length=7, cost_ratio=0.08)), rel=1e-14)
 
 
-def test_a_record_of_latency_is_read_in_steps_of_plain_decoding(tmp_path: Path) -> None:
+def test_a_record_of_latency_is_read_in_steps_of_plain_decoding(tmp_path):
     """Drafting at one vertex and at two, checking six between one and seven: .2 + .3 + 1.1 +
     .3·5/6.
     """
@@ -218,13 +216,13 @@ def test_a_record_of_latency_is_read_in_steps_of_plain_decoding(tmp_path: Path) 
     assert costs.of_call(PLAN) == pytest.approx(0.2 + 0.3 + 1.1 + 0.3 * 5 / 6, rel=1e-14)
 
 
-def test_the_rest_of_a_step_is_that_of_its_kind() -> None:
+def test_the_rest_of_a_step_is_that_of_its_kind():
     rest = {"levels": (0.5, 0.01, 0.002), "chain": (9.0, 9.0, 9.0)}
     costs = measured_costs({1: 0.1}, {0: 1.0, 8: 1.4}, source="here", rest=rest)
     assert costs.of_call(PLAN) == pytest.approx(0.2 + 1.3 + 0.5 + 0.02 + 0.012, rel=1e-14)
 
 
-def test_a_cost_surface_is_read_at_batch_1_and_its_first_context(tmp_path: Path) -> None:
+def test_a_cost_surface_is_read_at_batch_1_and_its_first_context(tmp_path):
     places = [(batch, context) for batch in (1, 2) for context in (0, 9)]
     target = {(b, c, n): 0.02 + 0.001 * (n - 1) + c for b, c in places for n in (1, 5)}
     draft = {(batch, context): 0.004 * batch for batch, context in places}
@@ -250,13 +248,13 @@ def test_a_cost_surface_is_read_at_batch_1_and_its_first_context(tmp_path: Path)
     ],
     ids=str,
 )
-def test_what_is_no_record_of_costs_is_refused_in_one_sentence(record: Any, tmp_path: Path) -> None:
+def test_what_is_no_record_of_costs_is_refused_in_one_sentence(record, tmp_path):
     with pytest.raises(AnalysisError) as error:
         read_latency(written(tmp_path / "costs.json", record))
     assert "\n" not in str(error.value)
 
 
-def test_missing_torn_and_endless_files_are_refused(tmp_path: Path) -> None:
+def test_missing_torn_and_endless_files_are_refused(tmp_path):
     (tmp_path / "torn.json").write_text('{"tree": ', encoding="utf-8")
     for path in (tmp_path / "torn.json", tmp_path / "missing.json", Path("/dev/zero")):
         with pytest.raises(AnalysisError, match=r"cannot be read as a record .*Pass its JSON file"):
@@ -270,7 +268,7 @@ TREE = Plan(
 PLANS = Plans((CHAIN, TREE), 3e-4, 2.0, False)
 
 
-def test_intervals_by_hand() -> None:
+def test_intervals_by_hand():
     """σ = .02, so a factor exp(.04) on either side; of the ratio √(4e-4 − 2·.7·3e-4 + .49·3e-4) =
     √1.27e-4.
     """
@@ -290,7 +288,7 @@ def test_intervals_by_hand() -> None:
     assert over_chain(wide, CHAIN, PLANS, costs).high == pytest.approx(3 / 1.23 * 1.11)
 
 
-def test_certified_ends_reach_from_the_worst_to_the_best_case() -> None:
+def test_certified_ends_reach_from_the_worst_to_the_best_case():
     tree = dataclasses.replace(TREE, tokens_upper=2.4, variance=None)
     chain, costs = dataclasses.replace(CHAIN, tokens_upper=1.6), Costs.of_ratios(0.0, 0.0)
     plans = dataclasses.replace(PLANS, certified=True)
@@ -304,7 +302,7 @@ def test_certified_ends_reach_from_the_worst_to_the_best_case() -> None:
     ("draft", "title"),
     [(0.1, SPECULATE), (0.49, SPECULATE + PROBABLY), (0.51, STOP + PROBABLY), (0.6, STOP)],
 )
-def test_verdicts_by_what_a_draft_pass_costs(draft: float, title: str) -> None:
+def test_verdicts_by_what_a_draft_pass_costs(draft, title):
     """A tree of two levels and a chain of one break even at c = .5: 2/(1 + 2c), 1.5/(1 + c)."""
     told = card(PLANS, Costs.of_ratios(draft, 0.0), 64)
     assert told.title == title
@@ -317,7 +315,7 @@ def test_verdicts_by_what_a_draft_pass_costs(draft: float, title: str) -> None:
     )
 
 
-def test_the_budget_and_the_chain_are_kept() -> None:
+def test_the_budget_and_the_chain_are_kept():
     costs = Costs.of_ratios(0.1, 0.0)
     told, less = card(PLANS, costs, 3), card(PLANS, costs, 2)
     assert (
@@ -336,8 +334,8 @@ def test_the_budget_and_the_chain_are_kept() -> None:
     ]
 
 
-def test_without_costs_both_ends_are_told_and_costs_asked_for() -> None:
-    def told(**tokens: float) -> Card:
+def test_without_costs_both_ends_are_told_and_costs_asked_for():
+    def told(**tokens):
         plans = [one for one in PLANS.all if one.kind in tokens]
         changed = [
             dataclasses.replace(one, tokens=tokens[one.kind], tokens_upper=tokens[one.kind])
@@ -354,7 +352,7 @@ def test_without_costs_both_ends_are_told_and_costs_asked_for() -> None:
     assert told(chain=1.01).title in (STOP, STOP + PROBABLY)
 
 
-def test_the_recommendation_is_the_fastest_by_brute_force(data: Planned) -> None:
+def test_the_recommendation_is_the_fastest_by_brute_force(data):
     """Chains and levels of a real run, every shape of at most five levels enumerated here, at
     random costs.
     """
@@ -367,7 +365,7 @@ def test_the_recommendation_is_the_fastest_by_brute_force(data: Planned) -> None
         for stem in ("optimum_iid", "kseq_iid", "greedy_optimal_greedy"):
             alpha = {k: data.mean(f"{stem}_k{k}") for k in (1, 2, 4)}
             # width, nodes, product, tokens, last k
-            shapes: list[tuple[int, int, float, float, int]] = [(1, 0, 1.0, 1.0, 4)]
+            shapes = [(1, 0, 1.0, 1.0, 4)]
             for level in range(1, 6):
                 shapes = [
                     (w * k, n + w * k, p * alpha[k], t + p * alpha[k], k)
@@ -380,7 +378,7 @@ def test_the_recommendation_is_the_fastest_by_brute_force(data: Planned) -> None
         assert told.boxes[0].value == f"{best:.2f}×"
 
 
-def test_intervals_are_beaten_only_if_their_upper_ends_are(tmp_path: Path) -> None:
+def test_intervals_are_beaten_only_if_their_upper_ends_are(tmp_path):
     run = open_run(write_run(tmp_path / "run", width=0.9, temperatures=(1.0,), prompts=4))
     plans = plans_of(run, aggregate(run), 0, 2.0)
     names = ["optimum_iid_k1_lower", "optimum_iid_k1_upper"]
@@ -392,23 +390,21 @@ def test_intervals_are_beaten_only_if_their_upper_ends_are(tmp_path: Path) -> No
     assert titles[1:] == [UNDECIDED, STOP] and titles[0] in (SPECULATE, SPECULATE + PROBABLY)
 
 
-def test_the_record_is_the_one_that_advise_writes() -> None:
+def test_the_record_is_the_one_that_advise_writes():
     assert (advice_record.FORMAT, advice_record.VERSION) == (written_by.FORMAT, written_by.VERSION)
     assert set(advice_record._KINDS.values()) <= {family.name for family in FAMILIES}
     assert {"draft", "target", "rest"} == {field.name for field in dataclasses.fields(StepModel)}
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Aggregates]:
+def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("advice") / "run"
-    sizes: dict[str, Any] = {"prompts": 5, "positions": 6, "ks": (1, 2), "temperatures": (0.7, 1.0)}
+    sizes = {"prompts": 5, "positions": 6, "ks": (1, 2), "temperatures": (0.7, 1.0)}
     run = open_run(write_run(folder, **sizes, top_ps=(0.9, 1.0)))
     return run, aggregate(run)
 
 
-def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(
-    measured: tuple[Run, Aggregates], tmp_path: Path
-) -> None:
+def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(measured, tmp_path):
     run, found = measured
     path = written(tmp_path / "advice.json", advice())
     told = read_advice(path)
@@ -433,9 +429,7 @@ def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(
 @pytest.mark.parametrize(
     "change", [{"temperature": 0.5}, {"top_k": 20}, {"order": "vllm"}, {"draft": 0.9}]
 )
-def test_advice_at_another_setting_gives_costs_only_and_says_so(
-    change: dict[str, Any], measured: tuple[Run, Aggregates], tmp_path: Path
-) -> None:
+def test_advice_at_another_setting_gives_costs_only_and_says_so(change, measured, tmp_path):
     record = advice()
     sides = record["manifest"]["processing"]
     own = {"temperature": change["draft"]} if "draft" in change else change
@@ -448,9 +442,7 @@ def test_advice_at_another_setting_gives_costs_only_and_says_so(
 
 
 @pytest.mark.parametrize(("target", "said"), [("target", 0), ("elsewhere", 1)])
-def test_costs_of_other_weights_are_pointed_at(
-    target: str, said: int, measured: tuple[Run, Aggregates], tmp_path: Path
-) -> None:
+def test_costs_of_other_weights_are_pointed_at(target, said, measured, tmp_path):
     run, found = measured
     weights = {"weights": {"draft": "draft", "target": target}}
     manifest = run.manifest | {"provenance": run.section("provenance") | weights}
@@ -467,9 +459,7 @@ def test_costs_of_other_weights_are_pointed_at(
         ("undecided", 0.98, "Do not speculate, probably"),
     ],
 )
-def test_do_not_speculate_stands_where_the_recommendation_stands(
-    verdict: str, plain: float, title: str, tmp_path: Path
-) -> None:
+def test_do_not_speculate_stands_where_the_recommendation_stands(verdict, plain, title, tmp_path):
     record = advice(verdict=verdict)
     record["best"]["over_plain"]["value"] = plain
     told = read_advice(written(tmp_path / "a.json", record)).card
@@ -490,9 +480,7 @@ def test_do_not_speculate_stands_where_the_recommendation_stands(
     ],
     ids=["list", "version", "best", "costs", "rows", "manifest", "plain"],
 )
-def test_what_is_no_record_of_advise_is_refused_in_one_sentence(
-    record: Any, tmp_path: Path
-) -> None:
+def test_what_is_no_record_of_advise_is_refused_in_one_sentence(record, tmp_path):
     with pytest.raises(AnalysisError) as error:
         read_advice(written(tmp_path / "advice.json", record))
     assert "\n" not in str(error.value)
@@ -506,13 +494,11 @@ def test_what_is_no_record_of_advise_is_refused_in_one_sentence(
         (np.nan, None),
     ],
 )
-def test_the_tree_that_yields_more_is_named_with_its_scale(
-    noise: float, ending: str | None
-) -> None:
+def test_the_tree_that_yields_more_is_named_with_its_scale(noise, ending):
     values = np.array([noise, 2.4, 3.0, 0.8])
     names = [SimpleNamespace(name=name) for name, _, _ in tree_statistics((24,))]
-    run: Any = SimpleNamespace(statistics=names)
-    found: Any = SimpleNamespace(statistics=[Estimate(values, values - 0.1, values + 0.1)])
+    run = SimpleNamespace(statistics=names)
+    found = SimpleNamespace(statistics=[Estimate(values, values - 0.1, values + 0.1)])
     lines = _short_trees(run, found, 0)
     assert len(lines) == (ending is not None)
     for line in lines:

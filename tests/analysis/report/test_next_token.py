@@ -9,7 +9,7 @@ import otm
 from analysis.report.next_token import NextToken, _table_of, compare_next, trees_table
 
 
-def test_trees_of_a_pair_of_distributions_as_text() -> None:
+def test_trees_of_a_pair_of_distributions_as_text():
     problem = otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(1))
     told = trees_table(problem, [1], draws=50, rng=np.random.default_rng(0)).splitlines()
     assert told[2].split()[-7:-4] == ["1.750", "2.312", "3.051"]  # chains: 1 + ¾ + 9/16 + …
@@ -20,7 +20,7 @@ def test_trees_of_a_pair_of_distributions_as_text() -> None:
     assert trees_table(problem, [1], draws=0, rng=np.random.default_rng(0)).count("\n") == 3
 
 
-def test_after_several_prompts_rows_are_means() -> None:
+def test_after_several_prompts_rows_are_means():
     """Three tokens, two prompts: every number is the mean of those of both, and the half-width of
     a mean of independent estimates is the root of the sum of squares over their number.
     """
@@ -48,7 +48,7 @@ def test_after_several_prompts_rows_are_means() -> None:
         assert (whole.high - whole.low) / 2 == pytest.approx(half, abs=1e-12)
 
 
-def test_rules_on_numbered_tokens_are_not_shown_of_text() -> None:
+def test_rules_on_numbered_tokens_are_not_shown_of_text():
     found = NextToken("a", np.array([0.5, 0.5]), np.array([0.75, 0.25]), ())
     table = compare_next([found], k=[1], samples=0, rng=np.random.default_rng(0)).table
     shown = {type(row.verifier) for row in table.rows}

@@ -14,7 +14,6 @@ import tracemalloc
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,7 @@ from analysis.decode.results import open_results
 from analysis.errors import AnalysisError
 from analysis.report import aggregate as aggregation, explanations, reading
 from analysis.report.aggregate import Aggregates, aggregate
-from analysis.report.answer import Answer, answer_data, answer_run
+from analysis.report.answer import answer_data, answer_run
 from analysis.report.decode_results import read_decode
 from analysis.report.markdown import escaped, render as render_markdown
 from analysis.report.page import embedded_json, render
@@ -61,38 +60,38 @@ class Measured:
     rows: dict[str, np.ndarray]
 
     @functools.cached_property
-    def answer(self) -> Answer:
+    def answer(self):
         return answer_run(self.run, self.found, None, None)
 
     @functools.cached_property
-    def shown(self) -> dict[str, Any]:
+    def shown(self):
         return view(self.run, self.found, None, self.answer)
 
     @functools.cached_property
-    def page(self) -> str:
+    def page(self):
         measured = measured_data(self.run, self.found, None)
         data = {"answer": answer_data(self.run, self.answer), "measured": measured}
         return render(self.shown, data)
 
-    def means(self, setting: int) -> dict[str, float]:
+    def means(self, setting):
         columns = [column.name for column in self.run.schemes]
         return dict(zip(columns, self.found.lower[setting].value, strict=True))
 
-    def of(self, setting: int) -> dict[str, np.ndarray]:
+    def of(self, setting):
         """The rows of a setting, prompt by prompt."""
         temperature, top_p = self.found.strata.settings[setting]
         here = (self.rows["temperature"] == temperature) & (self.rows["top_p"] == top_p)
         return {name: column[here] for name, column in self.rows.items()}
 
 
-def measured(folder: Path) -> Measured:
+def measured(folder):
     run = open_run(folder)
     table = pa.concat_tables([pq.read_table(path) for path in run.shards])
     rows = {name: table.column(name).to_numpy() for name in table.column_names}
     return Measured(run, aggregate(run), rows)
 
 
-def one_sample(values: np.ndarray, prompts: np.ndarray) -> tuple[float, float]:
+def one_sample(values, prompts):
     """The t interval of the prompts' means, which have equally many rows."""
     means = [values[prompts == one].mean() for one in np.unique(prompts)]
     found = stats.ttest_1samp(means, 0).confidence_interval(0.95)
@@ -100,27 +99,27 @@ def one_sample(values: np.ndarray, prompts: np.ndarray) -> tuple[float, float]:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+def plain(tmp_path_factory):
     return measured(write_run(tmp_path_factory.mktemp("plain") / "run", top_ps=(0.8, 1.0)))
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+def few(tmp_path_factory):
     """Two prompts: the t quantile is 12.7, so that limits reach far beyond [0, 1] if not cut."""
-    sizes: dict[str, Any] = {"prompts": 2, "ks": (1, 2), "temperatures": (1.0,), "positions": 6}
+    sizes = {"prompts": 2, "ks": (1, 2), "temperatures": (1.0,), "positions": 6}
     folder = tmp_path_factory.mktemp("few") / "run"
     return measured(write_run(folder, **sizes, seed=3, losses=True))
 
 
 @pytest.fixture(scope="module")
-def loose(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+def loose(tmp_path_factory):
     """Intervals so wide that costs decide whether drafting pays, does not, or cannot be told."""
     folder = tmp_path_factory.mktemp("loose") / "run"
     return measured(write_run(folder, width=0.9, temperatures=(1.0,)))
 
 
 @pytest.fixture
-def copy(plain: Measured, tmp_path: Path) -> Path:
+def copy(plain, tmp_path):
     return Path(shutil.copytree(plain.run.folder, tmp_path / "run"))
 
 
@@ -128,11 +127,11 @@ def copy(plain: Measured, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["plain", "few"])
-def test_means_gaps_and_intervals_are_those_of_the_rows(name: str, request: Any) -> None:
+def test_means_gaps_and_intervals_are_those_of_the_rows(name, request):
     """Intervals are those of the prompts' means, since prompts have equally many rows; they are cut
     where what is averaged ends.
     """
-    data: Measured = request.getfixturevalue(name)
+    data = request.getfixturevalue(name)
     assert sum(data.found.strata.rows) == data.run.num_rows == (960 if name == "plain" else 12)
     cut = 0
     for s in range(len(data.found.strata.settings)):
@@ -165,7 +164,7 @@ def test_means_gaps_and_intervals_are_those_of_the_rows(name: str, request: Any)
         assert max(share.max() for share in data.found.infinite) > 0.1
 
 
-def test_limits_of_statistics_stay_where_these_can_be(few: Measured) -> None:
+def test_limits_of_statistics_stay_where_these_can_be(few):
     means, statistics = few.found.statistics[0], few.run.statistics
     high = dict(zip([column.name for column in statistics], means.high, strict=False))
     signed = [column.name == "lost_rounding" for column in statistics] * 2
@@ -177,9 +176,7 @@ def test_limits_of_statistics_stay_where_these_can_be(few: Measured) -> None:
 @pytest.mark.parametrize(
     ("quantity", "binned"), [("target_entropy", "by_entropy"), ("position", "by_position")]
 )
-def test_bins_hold_about_equally_many_rows_and_the_right_ones(
-    plain: Measured, quantity: str, binned: str
-) -> None:
+def test_bins_hold_about_equally_many_rows_and_the_right_ones(plain, quantity, binned):
     for s in range(4):
         rows, table = plain.of(s), getattr(plain.found, binned)[s]
         order = np.argsort(rows[quantity], kind="stable")
@@ -195,7 +192,7 @@ def test_bins_hold_about_equally_many_rows_and_the_right_ones(
             np.testing.assert_allclose(table.lower[b].value, means, rtol=0, atol=ROUNDING)
 
 
-def test_quantiles_and_histograms_are_those_of_the_rows(plain: Measured) -> None:
+def test_quantiles_and_histograms_are_those_of_the_rows(plain):
     levels, bins = (0.05, 0.25, 0.5, 0.75, 0.95), np.linspace(0, 1, 41)
     for i, column in enumerate(plain.run.schemes):
         values = plain.of(0)[column.name]
@@ -207,7 +204,7 @@ def test_quantiles_and_histograms_are_those_of_the_rows(plain: Measured) -> None
         assert np.abs(plain.found.histograms.coarse(0, i, 40) - counted).sum() <= 4 / 240
 
 
-def test_a_run_of_one_prompt_is_reported_without_intervals(tmp_path: Path) -> None:
+def test_a_run_of_one_prompt_is_reported_without_intervals(tmp_path):
     folder = write_run(tmp_path / "run", prompts=1, ks=(1,), temperatures=(1.0,), positions=3)
     written = write_report(folder)
     assert "no interval over prompts" in written.html.read_text(encoding="utf-8")
@@ -217,7 +214,7 @@ def test_a_run_of_one_prompt_is_reported_without_intervals(tmp_path: Path) -> No
 # ---- memory and sizes ----------------------------------------------------------------------------
 
 
-def test_memory_does_not_grow_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_the_run(tmp_path, monkeypatch):
     """Seven times the rows and prompts: what is left to grow are a few numbers per prompt (here 72
     more prompts, below 40 kB). That prompts share clusters moves no mean.
     """
@@ -251,14 +248,14 @@ def test_memory_does_not_grow_with_the_run(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_sizes_are_checked_first(
-    plain: Measured,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    module: Any,
-    limit: str,
-    value: int,
-    message: str,
-) -> None:
+    plain,
+    tmp_path,
+    monkeypatch,
+    module,
+    limit,
+    value,
+    message,
+):
     monkeypatch.setattr(module, limit, value)
     with pytest.raises(AnalysisError, match=message):
         write_report(plain.run.folder, out=tmp_path)
@@ -268,7 +265,7 @@ def test_sizes_are_checked_first(
 # ---- broken runs ---------------------------------------------------------------------------------
 
 
-def edit(folder: Path, change: dict[str, Any]) -> None:
+def edit(folder, change):
     path = folder / "manifest.json"
     record = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(record | change), encoding="utf-8")
@@ -304,7 +301,7 @@ BREAKAGES = {
 
 
 @pytest.mark.parametrize("name", BREAKAGES)
-def test_a_broken_run_is_refused_in_one_sentence(name: str, copy: Path, tmp_path: Path) -> None:
+def test_a_broken_run_is_refused_in_one_sentence(name, copy, tmp_path):
     damage, message = BREAKAGES[name]
     damage(copy)
     with pytest.raises(AnalysisError, match=re.escape(message)):
@@ -312,7 +309,7 @@ def test_a_broken_run_is_refused_in_one_sentence(name: str, copy: Path, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_prompts_with_a_damaged_byte_are_read_or_refused(copy: Path) -> None:
+def test_prompts_with_a_damaged_byte_are_read_or_refused(copy):
     """What Parquet finds while it reads, a header or a page later, is refused as what it finds when
     it opens.
     """
@@ -328,9 +325,7 @@ def test_prompts_with_a_damaged_byte_are_read_or_refused(copy: Path) -> None:
     assert refused > 30
 
 
-def test_values_that_are_missing_are_left_out_of_their_own_mean_only(
-    copy: Path, plain: Measured
-) -> None:
+def test_values_that_are_missing_are_left_out_of_their_own_mean_only(copy, plain):
     replaced(copy, "kseq_iid_k2", float("nan"))
     changed, place = measured(copy), list(plain.means(0)).index("kseq_iid_k2")
     rows, means = changed.of(0), changed.means(0)
@@ -340,16 +335,14 @@ def test_values_that_are_missing_are_left_out_of_their_own_mean_only(
     assert abs(changed.found.gap_low[0].value[place] - gap) < ROUNDING
 
 
-def test_an_unfinished_run_is_reported_and_says_so(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"ks": (1,), "temperatures": (1.0,), "positions": 3}
+def test_an_unfinished_run_is_reported_and_says_so(tmp_path):
+    sizes = {"ks": (1,), "temperatures": (1.0,), "positions": 3}
     written = write_report(write_run(tmp_path / "run", shards=2, **sizes))
     for path in (written.html, written.markdown):
         assert "Unfinished run: 2 of 3 shards" in path.read_text(encoding="utf-8")
 
 
-def test_out_is_a_folder_that_may_be_called_anything(
-    plain: Measured, tmp_path: Path, printed: Any
-) -> None:
+def test_out_is_a_folder_that_may_be_called_anything(plain, tmp_path, printed):
     (tmp_path / "file").write_text("")
     for name in ("file", "page.html", "Summary.MD"):
         with pytest.raises(AnalysisError, match=f"--out must be a folder.*{name}"):
@@ -367,7 +360,7 @@ def test_out_is_a_folder_that_may_be_called_anything(
 # ---- what is said --------------------------------------------------------------------------------
 
 
-def test_every_setting_has_its_own_answer(plain: Measured) -> None:
+def test_every_setting_has_its_own_answer(plain):
     answer, summary = plain.answer, render_markdown(plain.shown)
     for setting, (label, card) in enumerate(plain.shown["cards"]):
         assert card == answer.cards[setting]
@@ -377,11 +370,11 @@ def test_every_setting_has_its_own_answer(plain: Measured) -> None:
     assert heads[0] == "temperature 1, no top-p" and "temperature 0.7, top-p 0.8" in heads
 
 
-def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
+def test_interval_runs_enclose_the_exact_ones(tmp_path):
     """The same seed with and without intervals of width .06: exact means and gaps lie between the
     certified ends.
     """
-    settings: dict[str, Any] = {"ks": (1, 2), "temperatures": (1.0,), "prompts": 6}
+    settings = {"ks": (1, 2), "temperatures": (1.0,), "prompts": 6}
     exact = measured(write_run(tmp_path / "exact", **settings)).found
     data = measured(write_run(tmp_path / "wide", width=0.06, **settings))
     wide, rows = data.found, data.rows
@@ -404,7 +397,7 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path: Path) -> None:
         assert 1.0 >= drawn["high"][i] >= min(1.0, rows[column.upper].mean()) - 1e-6
 
 
-def test_charts_of_intervals_say_what_line_and_band_are(loose: Measured, plain: Measured) -> None:
+def test_charts_of_intervals_say_what_line_and_band_are(loose, plain):
     assert loose.page.count("Line: certified lower end.") == 1, "once, above the charts"
     assert "certified between two ends" in loose.page and "certified lower" not in plain.page
     first, second = loose.shown["short"][0][:2]
@@ -416,11 +409,11 @@ def test_charts_of_intervals_say_what_line_and_band_are(loose: Measured, plain: 
     assert f"yields {1 + low:.2f} to {1 + high:.2f} tokens instead of 1." in first
 
 
-def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path) -> None:
+def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path):
     """Total variation: lower limit of the lower end to upper limit of the upper one. Divergences
     without an upper end say so.
     """
-    sizes: dict[str, Any] = {"ks": (1,), "temperatures": (1.0,), "prompts_per_shard": 8}
+    sizes = {"ks": (1,), "temperatures": (1.0,), "prompts_per_shard": 8}
     folder = write_run(tmp_path / "run", width=0.2, prompts=8, **sizes)
     replaced(folder, "kl_target_draft_upper", float("inf"), shard=0)
     data = measured(folder)
@@ -439,11 +432,11 @@ def test_intervals_of_statistics_reach_from_one_end_to_the_other(tmp_path: Path)
     assert not re.search(r"\bnan\b", summary) and "left out" not in summary
 
 
-def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path: Path) -> None:
+def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path):
     """In 10 of 40 rows a divergence is infinite, in 20 others only its upper end is; in a run of
     values it is infinite everywhere.
     """
-    sizes: dict[str, Any] = {"ks": (1,), "temperatures": (1.0,), "prompts": 2}
+    sizes = {"ks": (1,), "temperatures": (1.0,), "prompts": 2}
     folder = write_run(tmp_path / "run", width=0.2, **sizes)
     for end, count in (("lower", 10), ("upper", 30)):
         infinite = np.where(np.arange(40) < count, np.inf, 0.0)
@@ -463,8 +456,8 @@ def test_what_is_infinite_and_what_could_be_are_told_apart(tmp_path: Path) -> No
 
 
 def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(
-    plain: Measured,
-) -> None:
+    plain,
+):
     summary, note = render_markdown(plain.shown), plain.run.manifest["position_note"]
     for term, explanation in plain.shown["terms"]:
         assert f"* **{escaped(term)}**: {escaped(explanation)}" in summary
@@ -474,8 +467,8 @@ def test_the_summary_explains_its_terms_and_says_where_positions_are_from_once(
     assert f"Positions: {note}." in explanations.method(single, plain.found)
 
 
-def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(few: Measured) -> None:
-    def shown(**change: Any) -> dict[str, Any]:
+def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(few):
+    def shown(**change):
         run = dataclasses.replace(few.run, manifest=few.run.manifest | change)
         return dataclasses.replace(few, run=run).shown
 
@@ -492,7 +485,7 @@ def test_of_a_trace_the_models_and_the_setting_are_those_that_it_names(few: Meas
     assert shown(provenance={"trace": ["no object"]})["settings"] == few.shown["settings"]
 
 
-def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured) -> None:
+def test_optima_are_named_by_the_verifiers_that_attain_them(plain):
     """K-SEQ stays below the optimum here, so the recommended i.i.d. verifier is otm.Optimal()."""
     means = plain.means(3)
     others = (means[f"{name}_iid_k4"] for name in ("kseq", "recursive_rejection"))
@@ -514,7 +507,7 @@ def test_optima_are_named_by_the_verifiers_that_attain_them(plain: Measured) -> 
     )
 
 
-def kind_of(column: Any) -> str:
+def kind_of(column):
     """What a column is to a reader."""
     if column.definition == "bound":
         return "bound"
@@ -530,7 +523,7 @@ OPTIMA = {
 }
 
 
-def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> None:
+def test_the_measured_columns_have_their_kinds_and_words(plain):
     """The columns that `measure` writes, not names made up here: the report knows some of them by
     what they are called.
     """
@@ -554,15 +547,15 @@ def test_the_measured_columns_have_their_kinds_and_words(plain: Measured) -> Non
     assert all(scheme.name in told and LAWS[scheme.law] in told for scheme in schemes)
 
 
-def test_words_are_for_what_exists() -> None:
+def test_words_are_for_what_exists():
     laws = {law.__name__ for law in otm.drafts.LAWS}
     assert explanations._LAW_TERMS.keys() <= LAWS.keys() == laws
     assert explanations._POSITIONS.keys() == NOTES.keys()
 
 
-def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
+def test_the_best_draft_temperature_is_named(tmp_path):
     drafts = (0.5, 1.0, 3.0)
-    sizes: dict[str, Any] = {"temperatures": (1.0,), "ks": (1, 2), "prompts": 5, "positions": 10}
+    sizes = {"temperatures": (1.0,), "ks": (1, 2), "prompts": 5, "positions": 10}
     data = measured(write_run(tmp_path / "run", draft_temperatures=drafts, **sizes))
     of_draft = [data.rows["draft_temperature"] == drafted for drafted in drafts]
     best = np.argmax([data.rows["optimum_iid_k2"][rows].mean() for rows in of_draft])
@@ -573,7 +566,7 @@ def test_the_best_draft_temperature_is_named(tmp_path: Path) -> None:
 # ---- decode runs ---------------------------------------------------------------------------------
 
 
-def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) -> None:
+def test_block_efficiency_and_its_prediction(plain, tmp_path):
     path = decode_file(tmp_path / "decode.jsonl", RECORDS)
     decoded = read_decode(path).predicted(plain.run, plain.found)
     chain, levels, blocks = decoded
@@ -586,9 +579,7 @@ def test_block_efficiency_and_its_prediction(plain: Measured, tmp_path: Path) ->
     assert blocks.predicted is None and not levels.measured.has_interval
 
 
-def test_a_file_that_decode_wrote_is_reported(
-    plain: Measured, tmp_path: Path, printed: Any
-) -> None:
+def test_a_file_that_decode_wrote_is_reported(plain, tmp_path, printed):
     """From the shipped pair to the page, with the interval that `decode` itself printed."""
     prompts, results = tmp_path / "prompts.txt", tmp_path / "decode.jsonl"
     prompts.write_text("Returns the value of\nIf True, the result is\n", encoding="utf-8")
@@ -608,7 +599,7 @@ def test_a_file_that_decode_wrote_is_reported(
         assert said in summary and said.replace("'", "&#39;") in page
 
 
-def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels(tmp_path: Path) -> None:
+def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels(tmp_path):
     """Two prompts, one at the least and one at the most: the t interval alone would be 2 ± 12.7."""
     records = [record | {"lengths": [1 + 2 * i]} for i, record in enumerate(RECORDS[1:3])]
     other = [record | {"decoder": "Ersd(batch(4))", "drafted": 4} for record in records]
@@ -637,13 +628,11 @@ def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels(tmp_path:
         ("", None),
     ],
 )
-def test_levels_of_a_decoder_are_read_from_its_text(decoder: str, expected: Any) -> None:
+def test_levels_of_a_decoder_are_read_from_its_text(decoder, expected):
     assert levels_of(decoder) == expected
 
 
-def test_predictions_say_when_they_are_for_something_else(
-    plain: Measured, tmp_path: Path, copy: Path
-) -> None:
+def test_predictions_say_when_they_are_for_something_else(plain, tmp_path, copy):
     edit(copy, {"provenance": {"weights": {"draft": "a", "target": "b"}}})
     settings = {"temperature": 0.3, "weights": {"draft": "a", "target": "c"}}
     decoded = read_decode(decode_file(tmp_path / "d.jsonl", RECORDS, **settings))
@@ -652,7 +641,7 @@ def test_predictions_say_when_they_are_for_something_else(
     assert all(row.predicted is None for row in decoded.predicted(plain.run, plain.found))
 
 
-def test_a_torn_last_line_is_no_error_and_any_other_is(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_no_error_and_any_other_is(tmp_path):
     path = decode_file(tmp_path / "decode.jsonl", RECORDS)
     whole = path.read_text() + '{"decoder": "Specul'
     path.write_text(whole)
@@ -679,29 +668,29 @@ def test_a_torn_last_line_is_no_error_and_any_other_is(tmp_path: Path) -> None:
 class Document(HTMLParser):
     """Collects elements, their attributes, the text of scripts and all other text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.text: list[str] = []
+        self.elements = []
+        self.scripts = []
+        self.text = []
         self._open = ""
         self.feed(text)
         self.close()
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
         self._open = tag
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         self._open = ""
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         (self.scripts if self._open == "script" else self.text).append(data)
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    sizes: dict[str, Any] = {"ks": (1, 2), "temperatures": (1.0,), "prompts": 6, "positions": 5}
+def hostile(tmp_path_factory):
+    sizes = {"ks": (1, 2), "temperatures": (1.0,), "prompts": 6, "positions": 5}
     folder = write_run(tmp_path_factory.mktemp("hostile") / "run", name=HOSTILE, **sizes)
     hostile_manifest(folder)
     named = [record | {"decoder": record["decoder"] + HOSTILE} for record in RECORDS]
@@ -709,7 +698,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_names_from_a_run_stay_text_in_the_page(hostile: Path) -> None:
+def test_names_from_a_run_stay_text_in_the_page(hostile):
     page = (hostile / "report.html").read_text(encoding="utf-8")
     document = Document(page)
     counts = Counter(tag for tag, _ in document.elements)
@@ -731,7 +720,7 @@ def test_names_from_a_run_stay_text_in_the_page(hostile: Path) -> None:
         embedded_json([float("nan")])
 
 
-def test_the_page_needs_no_network_and_its_policy_fits_its_scripts(hostile: Path) -> None:
+def test_the_page_needs_no_network_and_its_policy_fits_its_scripts(hostile):
     source = (hostile / "report.html").read_text(encoding="utf-8")
     assert len(source) < 2_500_000  # to be sent by mail; the library that draws is compressed
     document = Document(source)
@@ -753,7 +742,7 @@ def test_the_page_needs_no_network_and_its_policy_fits_its_scripts(hostile: Path
     assert "unsafe-inline" not in policy.split("style-src")[0] and "unsafe-eval" not in policy
 
 
-def test_names_from_a_run_stay_text_in_markdown(hostile: Path) -> None:
+def test_names_from_a_run_stay_text_in_markdown(hostile):
     text = (hostile / "report.md").read_text(encoding="utf-8")
     assert "<" not in text and "\u2028" not in text
     assert "&amp;lt;b&amp;gt;" in text, "an entity in a name is shown, not resolved"
@@ -762,7 +751,7 @@ def test_names_from_a_run_stay_text_in_markdown(hostile: Path) -> None:
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
 
 
-def test_every_number_of_the_page_is_in_the_markdown(plain: Measured) -> None:
+def test_every_number_of_the_page_is_in_the_markdown(plain):
     summary, text = render_markdown(plain.shown), set(Document(plain.page).text)
     cells = [cell for t in plain.shown["tables"] for row in t["cells"] for cell in row[1:]]
     for value, interval in cells:
@@ -771,7 +760,7 @@ def test_every_number_of_the_page_is_in_the_markdown(plain: Measured) -> None:
     assert "0.8" in summary and all(name in summary for name in ("K-SEQ", "otm.GreedyOptimal"))
 
 
-def test_what_acceptance_is_lost_to_is_told(few: Measured, plain: Measured) -> None:
+def test_what_acceptance_is_lost_to_is_told(few, plain):
     """Parts that make 1 at every setting, in the page's data and in Markdown, and not among what
     describes the distributions.
     """

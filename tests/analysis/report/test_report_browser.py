@@ -8,19 +8,16 @@ import base64
 import itertools
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from analysis.report.advice_record import read_advice
 from analysis.report.aggregate import aggregate
-from analysis.report.answer import Answer, answer_run
+from analysis.report.answer import answer_run
 from analysis.report.call_costs import Costs, read_latency
 from analysis.report.reading import open_run
-from analysis.report.verdict_card import Card, card
+from analysis.report.verdict_card import card
 from analysis.report.write import write_report
 from tests.analysis.report import records
 from tests.analysis.report.synthetic_run import (
@@ -45,7 +42,7 @@ CHARTS = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A run that has every chart, with hostile names wherever a name can be."""
     folder = write_run(
         tmp_path_factory.mktemp("browser") / "run",
@@ -69,14 +66,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Any, folder: Path) -> Any:
+def opened(browser, folder):
     """The page, loaded once for the tests that do not need a fresh one."""
     open_page(browser, folder)
     return browser
 
 
 @pytest.fixture
-def page(opened: Any) -> Any:
+def page(opened):
     """The page with all controls where they were at first."""
     opened.execute_script(
         "document.getElementById('back').click();"
@@ -88,16 +85,16 @@ def page(opened: Any) -> Any:
     return opened
 
 
-def open_page(browser: Any, folder: Path) -> None:
+def open_page(browser, folder):
     browser.get((folder / "report.html").as_uri())
     until(browser, "return document.documentElement.dataset.drawn === 'yes'")
 
 
-def text(page: Any, name: str) -> str:
+def text(page, name):
     return str(page.execute_script(f"return document.getElementById({name!r}).textContent"))
 
 
-def slide(page: Any, name: str, value: float) -> None:
+def slide(page, name, value):
     """Set a slider as its user would see it: the value changes and the input event follows."""
     page.execute_script(
         "const slider = document.getElementById(arguments[0]); slider.value = arguments[1];"
@@ -107,7 +104,7 @@ def slide(page: Any, name: str, value: float) -> None:
     )
 
 
-def test_every_chart_is_drawn_and_nothing_complains(opened: Any) -> None:
+def test_every_chart_is_drawn_and_nothing_complains(opened):
     """Each chart has an SVG with at least one visible path or marker per trace, and the console is
     empty.
     """
@@ -132,7 +129,7 @@ def test_every_chart_is_drawn_and_nothing_complains(opened: Any) -> None:
     assert opened.get_log("browser") == []
 
 
-def test_nothing_is_fetched(opened: Any) -> None:
+def test_nothing_is_fetched(opened):
     assert (
         opened.execute_script(
             "return performance.getEntriesByType('resource').map((entry) => entry.name)"
@@ -153,7 +150,7 @@ return {
 """
 
 
-def said(answer: Card) -> dict[str, Any]:
+def said(answer):
     """A card as the page shows it."""
     boxes = [text for box in answer.boxes for text in (box.value, box.label, box.note)]
     plain = {
@@ -166,13 +163,13 @@ def said(answer: Card) -> dict[str, Any]:
     }
 
 
-def answer_of(folder: Path, *, latency: Path | None = None, advice: Path | None = None) -> Answer:
+def answer_of(folder, *, latency=None, advice=None):
     run = open_run(folder)
     costs, advised = latency and read_latency(latency), advice and read_advice(advice)
     return answer_run(run, aggregate(run), costs or None, advised or None)
 
 
-def choose(page: Any, name: str, value: int) -> None:
+def choose(page, name, value):
     page.execute_script(
         "const menu = document.getElementById(arguments[0]); menu.value = arguments[1]; "
         "menu.dispatchEvent(new Event('change'))",
@@ -181,7 +178,7 @@ def choose(page: Any, name: str, value: int) -> None:
     )
 
 
-def agree(page: Any, answer: Answer, rng: np.random.Generator, *, times: int) -> set[str]:
+def agree(page, answer, rng, *, times):
     """Compare the page with the library at random settings, budgets and costs, word by word; return
     the verdicts.
     """
@@ -208,7 +205,7 @@ def agree(page: Any, answer: Answer, rng: np.random.Generator, *, times: int) ->
     return titles
 
 
-def test_the_page_answers_what_the_library_answers(page: Any, folder: Path) -> None:
+def test_the_page_answers_what_the_library_answers(page, folder):
     answer = answer_of(folder)
     assert page.execute_script(CARD) == said(answer.cards[answer.first])
     titles = agree(page, answer, np.random.default_rng(11), times=8)
@@ -222,7 +219,7 @@ def test_the_page_answers_what_the_library_answers(page: Any, folder: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Answer]]:
+def reports(tmp_path_factory):
     """Reports of exact and of interval runs, with costs of `latency` and with advice."""
     root = tmp_path_factory.mktemp("reports")
     exact = write_run(
@@ -243,7 +240,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, A
 
 
 @pytest.fixture
-def tab(browser: Any, opened: Any) -> Iterator[Any]:
+def tab(browser, opened):
     """Another tab, for another page."""
     browser.switch_to.new_window("tab")
     try:
@@ -255,15 +252,13 @@ def tab(browser: Any, opened: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", ["latency", "advice", "loose"])
-def test_measured_costs_advice_and_certified_ends_are_answered_alike(
-    tab: Any, name: str, reports: Any
-) -> None:
+def test_measured_costs_advice_and_certified_ends_are_answered_alike(tab, name, reports):
     folder, answer = reports[name]
     open_page(tab, folder)
     agree(tab, answer, np.random.default_rng(7), times=3)
 
 
-def test_nothing_of_one_setting_shines_through_in_another(tab: Any, reports: Any) -> None:
+def test_nothing_of_one_setting_shines_through_in_another(tab, reports):
     """At every other setting no number of the advice is visible, and every label and table is of
     that setting.
     """
@@ -301,9 +296,7 @@ def test_nothing_of_one_setting_shines_through_in_another(tab: Any, reports: Any
 
 
 @pytest.mark.parametrize("name", ["latency", "advice", "loose"])
-def test_the_answer_is_above_the_fold_and_prints_on_one_page(
-    tab: Any, name: str, reports: Any
-) -> None:
+def test_the_answer_is_above_the_fold_and_prints_on_one_page(tab, name, reports):
     """On a telephone, on a desktop, and on letter paper, which is shorter than A4; charts are
     afterwards drawn for the screen.
     """
@@ -321,7 +314,7 @@ def test_the_answer_is_above_the_fold_and_prints_on_one_page(
     )
 
 
-def fold(tab: Any, size: tuple[int, int]) -> None:
+def fold(tab, size):
     """Check that the card ends above the fold, and that what warns comes below it."""
     ends = tab.execute_script(
         "return document.getElementById('card').getBoundingClientRect().bottom"
@@ -335,7 +328,7 @@ def fold(tab: Any, size: tuple[int, int]) -> None:
     assert warnings and min(warnings) > ends
 
 
-def test_keys_on_a_slider_move_the_answer(page: Any) -> None:
+def test_keys_on_a_slider_move_the_answer(page):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
@@ -356,7 +349,7 @@ def test_keys_on_a_slider_move_the_answer(page: Any) -> None:
     assert page.execute_script(CARD) == before
 
 
-def test_at_most_six_lines_each_labelled_where_it_ends(page: Any) -> None:
+def test_at_most_six_lines_each_labelled_where_it_ends(page):
     """Labels are to the right of the plot, inside the chart, in the order of the lines' ends, and
     none lies on another.
     """
@@ -397,7 +390,7 @@ def test_at_most_six_lines_each_labelled_where_it_ends(page: Any) -> None:
             page.execute_script("document.getElementById('back').click()")
 
 
-def test_controls_change_what_is_drawn(page: Any) -> None:
+def test_controls_change_what_is_drawn(page):
     values = (
         "return JSON.stringify(['chart-acceptance', 'chart-spread', 'chart-entropy', "
         "'chart-position', 'chart-speed'].map((name) =>"
@@ -414,7 +407,7 @@ def test_controls_change_what_is_drawn(page: Any) -> None:
     assert all(a != b for a, b in zip(second, third, strict=True))
 
 
-def test_names_from_the_run_are_shown_and_never_run(page: Any) -> None:
+def test_names_from_the_run_are_shown_and_never_run(page):
     assert "owned" not in page.execute_script("return document.title").replace(
         "document.title='owned'", ""
     )
@@ -433,9 +426,7 @@ def test_names_from_the_run_are_shown_and_never_run(page: Any) -> None:
     assert HOSTILE.split("\u2028")[0] in page.execute_script(CARD)["rows"][0]
 
 
-def test_the_policy_stops_what_escaping_might_miss(
-    browser: Any, opened: Any, folder: Path, tmp_path: Path
-) -> None:
+def test_the_policy_stops_what_escaping_might_miss(browser, opened, folder, tmp_path):
     """The page's own policy with an injected script and handler, as if escaping had failed: neither
     runs, the console says why.
     """
@@ -455,7 +446,7 @@ def test_the_policy_stops_what_escaping_might_miss(
     assert outcomes[1][0] == 1, "without the policy the attack should have worked"
 
 
-def test_charts_follow_their_column_and_never_scroll_the_page(page: Any) -> None:
+def test_charts_follow_their_column_and_never_scroll_the_page(page):
     """Narrowed to a telephone's width the page does not scroll sideways even before it is redrawn;
     then every chart fits.
 
@@ -483,7 +474,7 @@ def test_charts_follow_their_column_and_never_scroll_the_page(page: Any) -> None
     assert page.get_log("browser") == []
 
 
-def test_page_and_charts_are_dark_where_the_system_is_and_never_on_paper(page: Any) -> None:
+def test_page_and_charts_are_dark_where_the_system_is_and_never_on_paper(page):
     """Texts of a chart stand out from its ground by 4.5 to 1, lines by 2 to 1 at least; colours
     follow the system while the page is open.
     """

@@ -4,9 +4,6 @@ shipped pair.
 
 import dataclasses
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,12 +13,11 @@ from analysis.errors import AnalysisError
 from analysis.models.causal import pair_models
 from analysis.models.pair import load_pair
 from analysis.models.processing import Setting
-from analysis.rules.answer import RulesRead, as_json, attribute, place_of, read_rules
+from analysis.rules.answer import as_json, attribute, place_of, read_rules
 from analysis.rules.attribution import predicted_given
 from analysis.rules.drafting import LONGEST, best_processing, best_stops
 from analysis.rules.rules import BLOCK, Reader, Sizes
 from analysis.rules.screen import drafting_words, screen
-from analysis.steps.texts import SampledText
 from otm.commands.printing import WIDTH
 from otm.engines.records import Tally
 from otm.sequence import MarkovModel
@@ -37,7 +33,7 @@ SHORT = Sizes(length=2, nodes=2, sequences=2, num_tokens=24, texts=8)
 COLD = otm.Processing(temperature=0.5, top_k=5)
 
 
-def accepted_histogram(text: SampledText, length: int, start: int) -> list[int]:
+def accepted_histogram(text, length, start):
     """How many steps of chains of argmax drafts accept 0, …, L of them along a text."""
     certain, at = text.draft.argmax(axis=1) == text.tokens, start
     counts = [0] * (length + 1)
@@ -49,12 +45,12 @@ def accepted_histogram(text: SampledText, length: int, start: int) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def read() -> RulesRead:
+def read():
     reader = toy_reader(SIZES, setting=Setting(FILTERED, FILTERED), eos=EOS)
     return read_rules(reader, [[number] for number in range(12)])
 
 
-def test_rules_accept_what_the_library_says_on_the_same_rows(read: RulesRead) -> None:
+def test_rules_accept_what_the_library_says_on_the_same_rows(read):
     """The first draft's acceptance at every start, less where it ends the text."""
     (passage, *_), (walks, *_) = read.passages, read.walks
     text, starts = passage.text, min(SIZES.num_tokens, len(passage.text.tokens))
@@ -79,7 +75,7 @@ def test_rules_accept_what_the_library_says_on_the_same_rows(read: RulesRead) ->
         assert (found <= exact + 1e-6).all()
 
 
-def test_the_answer_comes_first_and_fits_the_screen(read: RulesRead) -> None:
+def test_the_answer_comes_first_and_fits_the_screen(read):
     lines = screen(read, None).splitlines()
     best, block = read.order[0], place_of(read.rules, BLOCK)
     assert lines[0].startswith(f"BEST: {read.rules[best].words}: ")
@@ -92,7 +88,7 @@ def test_the_answer_comes_first_and_fits_the_screen(read: RulesRead) -> None:
         place_of(read.rules, "other")
 
 
-def test_a_record_names_the_rule_and_what_it_loses(read: RulesRead) -> None:
+def test_a_record_names_the_rule_and_what_it_loses(read):
     own, best, steps = place_of(read.rules, "match-argmax"), read.order[0], 20_000
     part = Tally.of_survivors(read.survivals.mean[own] * steps, steps=steps, name="")
     told = attribute(read, record_of(part, length=2))
@@ -116,13 +112,13 @@ def test_a_record_names_the_rule_and_what_it_loses(read: RulesRead) -> None:
     assert "and the record counts 2 a step: another rule runs" in " ".join(tree.split())
 
 
-def test_a_record_of_written_texts_and_another_draft_beside() -> None:
+def test_a_record_of_written_texts_and_another_draft_beside():
     """Texts that an engine wrote with argmax drafts; beside them the draft itself, and another."""
     sizes = dataclasses.replace(SIZES, num_tokens=14, texts=6)
     reader, other = (toy_reader(sizes, setting=Setting(FILTERED, FILTERED)) for _ in range(2))
     other.draft = other.target  # it drafts what it verifies
     prompts = [[number % 3] for number in range(6)]
-    texts: list[Any] = [reader.sample(prompts, number) for number in range(6)]
+    texts = [reader.sample(prompts, number) for number in range(6)]
     written = [text.tokens.tolist() for text in texts]
     counts = np.sum([accepted_histogram(text, 2, 1) for text in texts], axis=0)
     record = record_of(Tally.of_histogram(counts, name=""), length=2)
@@ -137,7 +133,7 @@ def test_a_record_of_written_texts_and_another_draft_beside() -> None:
     assert gain is not None and gain.low > 0
     assert found.survivals.tokens(block).value + gain.value <= 3.0
     same = read_rules(reader, prompts, written=written, beside=reader)
-    assert same.gain_beside(block).value == pytest.approx(0.0, abs=1e-12)  # type: ignore[union-attr]
+    assert same.gain_beside(block).value == pytest.approx(0.0, abs=1e-12)
     with pytest.raises(AnalysisError, match="must be of the texts; it has"):
         attribute(read_rules(reader, prompts, written=written[:2]), record)
     with pytest.raises(AnalysisError, match="two texts or more"):
@@ -147,15 +143,15 @@ def test_a_record_of_written_texts_and_another_draft_beside() -> None:
         read_rules(reader, prompts, written=[[0, *range(12)]])
 
 
-def read_toys(*, same: bool) -> RulesRead:
+def read_toys(*, same):
     """Read texts of two chains, of which the draft may be the target at another temperature."""
     reader = toy_reader(SHORT, setting=Setting(otm.Processing(), COLD))
     if same:
-        reader.draft = Toy(reader.target.model, otm.Processing())  # type: ignore[assignment, attr-defined]
+        reader.draft = Toy(reader.target.model, otm.Processing())
     return read_rules(reader, [[number] for number in range(8)])
 
 
-def test_a_draft_that_is_the_target_is_best_processed_as_the_target() -> None:
+def test_a_draft_that_is_the_target_is_best_processed_as_the_target():
     read = read_toys(same=True)
     best = best_processing(read)
     assert best.processing == COLD and best.tried > 20
@@ -167,7 +163,7 @@ def test_a_draft_that_is_the_target_is_best_processed_as_the_target() -> None:
         best_processing(few)
 
 
-def test_fewer_drafts_pay_where_they_cost_more() -> None:
+def test_fewer_drafts_pay_where_they_cost_more():
     read = read_toys(same=False)
     free, dear = (best_stops(read, cost=cost) for cost in (0.0, 100.0))
     assert min(one.drafts for one in free[::3]) > LONGEST / 2  # the fixed lengths
@@ -177,13 +173,13 @@ def test_fewer_drafts_pay_where_they_cost_more() -> None:
         assert one.speed.value == pytest.approx(one.tokens)
 
 
-def test_a_stop_rule_drafts_where_the_drafter_is_sure() -> None:
+def test_a_stop_rule_drafts_where_the_drafter_is_sure():
     """From tokens 0 and 1 the next is 2 or 3 for sure, after which it is a coin."""
     coin, sure = [0.5, 0.5, 0.0, 0.0], np.eye(4)[2:]
     model = MarkovModel(np.array([sure[0], sure[1], coin, coin]))
     reader = toy_reader(SHORT, num_tokens=4)
     with np.errstate(divide="ignore"):
-        reader.draft = reader.target = Toy(model, otm.Processing())  # type: ignore[assignment]
+        reader.draft = reader.target = Toy(model, otm.Processing())
         read = read_rules(reader, [[0], [1]])
         fixed, stop, *_ = best_stops(read, cost=0.6)
     # Every step drafts the sure token and adds a coin of the target: 2/(1 + .6); to draft the coin
@@ -193,9 +189,7 @@ def test_a_stop_rule_drafts_where_the_drafter_is_sure() -> None:
     assert (fixed.tokens, fixed.drafts) == pytest.approx((2.0, 1.0))
 
 
-def test_the_command_on_the_shipped_pair(
-    command: Callable, refused: Callable, tmp_path: Path
-) -> None:
+def test_the_command_on_the_shipped_pair(command, refused, tmp_path):
     record = tmp_path / "record.json"
     counted = {"meta_info": {"spec_verify_ct": 100, "spec_accept_histogram": [60, 40]}}
     record.write_text(json.dumps(counted), encoding="utf-8")
@@ -220,11 +214,11 @@ def test_the_command_on_the_shipped_pair(
     assert other.code == 2 and "A rule must be one of" in other.err
 
 
-def _lines(name: str) -> list[dict[str, Any]]:
+def _lines(name):
     return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_record_of_the_page_is_that_of_argmax_drafts_along_its_texts() -> None:
+def test_the_record_of_the_page_is_that_of_argmax_drafts_along_its_texts():
     setting = Setting(*(otm.Processing(temperature=0.7, top_p=0.95),) * 2)
     reader = Reader(*pair_models(load_pair(), setting), setting=setting, sizes=Sizes(), eos=None)
     texts, metas = _lines("rules_texts.jsonl"), _lines("rules_record.jsonl")
@@ -239,7 +233,7 @@ def test_the_record_of_the_page_is_that_of_argmax_drafts_along_its_texts() -> No
 
 
 @pytest.mark.long
-def test_the_page_shows_what_the_command_prints(command: Callable) -> None:
+def test_the_page_shows_what_the_command_prints(command):
     given = ("--written", DATA / "rules_texts.jsonl", "--record", DATA / "rules_record.jsonl")
     found = command("rules", "--temperature", 0.7, "--top-p", 0.95, *given)
     page = (ROOT / "docs" / "howto" / "rules.md").read_text(encoding="utf-8")

@@ -11,7 +11,6 @@ from analysis.errors import AnalysisError
 from analysis.rules.attribution import (
     ERROR,
     Observed,
-    Prediction,
     fewest_steps,
     observed,
     of_texts,
@@ -24,7 +23,6 @@ from analysis.rules.attribution import (
 from analysis.rules.rules import chain_walk, in_bfloat16
 from analysis.rules.survivals import Survivals
 from analysis.steps.texts import SampledText
-from otm.engines import AcceptanceRecord
 from otm.engines.records import Tally
 from otm.sequence import markov_pair
 from tests.analysis.toys import record_of
@@ -42,9 +40,7 @@ NAMES = (*RULES, "block")
 COINCIDE = ("rejection", "rejection-bfloat16")
 
 
-def sampled_walks(
-    texts: int, rng: np.random.Generator, *, ends: bool = False
-) -> list[tuple[Walk, ...]]:
+def sampled_walks(texts, rng, *, ends=False):
     """Return the walks of all rules along texts of a Markov chain, which may end there."""
     draft, target = markov_pair(12, similarity=0.7, concentration=0.3, rng=np.random.default_rng(1))
     p, q = (model.next_batch([[x] for x in range(12)]) for model in (draft, target))
@@ -67,7 +63,7 @@ def sampled_walks(
     return walks
 
 
-def drawn(walk: Walk, rng: np.random.Generator, *, losing: float = 0.0) -> np.ndarray:
+def drawn(walk, rng, *, losing=0.0):
     """Return how many steps accept exactly 0, …, L drafts of one decoded text.
 
     Args:
@@ -87,15 +83,15 @@ def drawn(walk: Walk, rng: np.random.Generator, *, losing: float = 0.0) -> np.nd
 
 
 def drawn_record(
-    bank: list[tuple[Walk, ...]],
-    rule: int,
-    rng: np.random.Generator,
+    bank,
+    rule,
+    rng,
     *,
-    requests: bool,
-    losing: float = 0.0,
-) -> AcceptanceRecord:
+    requests,
+    losing=0.0,
+):
     """Return a record of 5,000 steps, with its requests told apart or not."""
-    parts: list[np.ndarray] = []
+    parts = []
     while sum(int(part.sum()) for part in parts) < STEPS:
         walk = bank[int(rng.integers(len(bank)))][rule]
         parts.append(drawn(walk, rng, losing=losing))
@@ -104,13 +100,13 @@ def drawn_record(
     return record_of(*tallies, unit="request" if requests else "server", length=LENGTH)
 
 
-def told(record: AcceptanceRecord, prediction: Prediction) -> set[str]:
+def told(record, prediction):
     """Return the rules that a record is consistent with."""
     found = p_values(observed(record, LENGTH), prediction)
     return {name for name, one in zip(NAMES, found, strict=True) if one >= ERROR}
 
 
-def attributed(records: int, *, texts: int, size: int) -> dict[str, int]:
+def attributed(records, *, texts, size):
     """Return how many records of each rule are attributed to it and to what coincides alone."""
     rng = np.random.default_rng(3)
     bank, walks = sampled_walks(size, rng), sampled_walks(texts, rng)
@@ -127,7 +123,7 @@ def attributed(records: int, *, texts: int, size: int) -> dict[str, int]:
     return right
 
 
-def attributed_of_given_texts(records: int, *, texts: int) -> dict[str, int]:
+def attributed_of_given_texts(records, *, texts):
     """Return how many records are attributed to their rule and to what so many steps cannot tell.
 
     Args:
@@ -156,7 +152,7 @@ def attributed_of_given_texts(records: int, *, texts: int) -> dict[str, int]:
     return right
 
 
-def test_a_record_of_given_texts_is_told_by_far_fewer_steps() -> None:
+def test_a_record_of_given_texts_is_told_by_far_fewer_steps():
     """Of 30 texts, 300 to 750 steps."""
     right = attributed_of_given_texts(2, texts=30)
     # of 16 records one may be wrong: that two are has probability 1 % at α = .01
@@ -164,12 +160,12 @@ def test_a_record_of_given_texts_is_told_by_far_fewer_steps() -> None:
 
 
 @pytest.mark.long
-def test_of_given_texts_in_99_of_100_records() -> None:
+def test_of_given_texts_in_99_of_100_records():
     for name, found in attributed_of_given_texts(100, texts=300).items():
         assert found >= 96, name
 
 
-def test_what_so_many_steps_cannot_tell() -> None:
+def test_what_so_many_steps_cannot_tell():
     """Of coins that fall for a draft with probability 1/2 and 3/4: log 25 over the smaller of
     log(2/√3) and ¼ log(27/16) nats a step; of rules with luck of their own nothing is known.
     """
@@ -187,7 +183,7 @@ def test_what_so_many_steps_cannot_tell() -> None:
     assert np.isinf(steps_to_tell(seen, prediction, 0, 2))
 
 
-def test_what_is_known_of_a_given_text_is_what_steps_do_there() -> None:
+def test_what_is_known_of_a_given_text_is_what_steps_do_there():
     """The mean, and the luck but for one step a text, of 1,000 records of the same texts."""
     rng = np.random.default_rng(6)
     walks = sampled_walks(3, rng, ends=True)
@@ -210,20 +206,20 @@ def test_what_is_known_of_a_given_text_is_what_steps_do_there() -> None:
     assert certain == pytest.approx(3 * (np.minimum.outer(one, one) - np.outer(one, one)))
 
 
-def test_a_record_is_told_to_be_of_the_rule_that_it_is_drawn_from() -> None:
+def test_a_record_is_told_to_be_of_the_rule_that_it_is_drawn_from():
     right = attributed(3, texts=80, size=200)
     # Of 24 records one may be wrong: that two are has probability below 3 % at α = .01.
     assert sum(right.values()) >= 3 * len(right) - 1, right
 
 
 @pytest.mark.long
-def test_in_99_of_100_records() -> None:
+def test_in_99_of_100_records():
     for name, found in attributed(100, texts=200, size=2_000).items():
         # a rate of .99 gives 96 or fewer with probability .02, all 8 together .15
         assert found >= 96, name
 
 
-def test_the_covariance_of_a_text_is_that_of_all_its_courses() -> None:
+def test_the_covariance_of_a_text_is_that_of_all_its_courses():
     """Against the enumeration of every way in which steps may follow each other."""
     (row,) = sampled_walks(1, np.random.default_rng(0))
     whole = row[NAMES.index("block")]
@@ -231,7 +227,7 @@ def test_the_covariance_of_a_text_is_that_of_all_its_courses() -> None:
     mean = np.array([0.7, 0.5, 0.3])
     reached = np.append(walk.reached, np.zeros((1, 4)), axis=0)
 
-    def courses(at: int, residual: np.ndarray, mass: float) -> np.ndarray:
+    def courses(at, residual, mass):
         if at >= 4:
             return mass * np.outer(residual, residual)
         return np.sum(
@@ -249,10 +245,10 @@ def test_the_covariance_of_a_text_is_that_of_all_its_courses() -> None:
     np.testing.assert_allclose(text_moments(walk, mean), courses(0, np.zeros(3), 1.0), atol=1e-14)
 
 
-def test_survivals_are_paired_and_clustered_by_prompt() -> None:
+def test_survivals_are_paired_and_clustered_by_prompt():
     """Two prompts, one with two texts: the means of 4 tokens in 2 steps and of 3 in 2."""
 
-    def walk(gained: float) -> Walk:
+    def walk(gained):
         return Walk(np.ones(1), np.ones((2, 1)), np.array([[gained]]))
 
     walks = [(walk(0.25), walk(0.5)), (walk(0.75), walk(1.0)), (walk(0.5), walk(0.75))]
@@ -265,7 +261,7 @@ def test_survivals_are_paired_and_clustered_by_prompt() -> None:
     assert alone.tokens(1).value == pytest.approx(1.75) and not alone.tokens(1).has_interval
 
 
-def covered(draws: int, *, prompts: int, size: int) -> np.ndarray:
+def covered(draws, *, prompts, size):
     """Return how many intervals hold tokens per call, and a paired lead, of all prompts."""
     rng = np.random.default_rng(8)
     bank = sampled_walks(size, rng)
@@ -281,7 +277,7 @@ def covered(draws: int, *, prompts: int, size: int) -> np.ndarray:
     return found
 
 
-def test_intervals_cover_what_they_are_of() -> None:
+def test_intervals_cover_what_they_are_of():
     """Of tokens per call and of paired leads, in 200 draws of 16 prompts out of 40."""
     found = covered(200, prompts=16, size=40)
     # 95 % of 200 is 190, with a standard error of 3.1; a ratio of few prompts is covered less
@@ -289,13 +285,13 @@ def test_intervals_cover_what_they_are_of() -> None:
 
 
 @pytest.mark.long
-def test_intervals_of_many_prompts_cover_what_they_say() -> None:
+def test_intervals_of_many_prompts_cover_what_they_say():
     """95 % of 2,000 is 1,900, with a standard error of 10."""
     found = covered(2_000, prompts=100, size=400)
     assert (found >= 1_860).all() and (found <= 1_940).all(), found
 
 
-def test_certain_rules_have_no_luck() -> None:
+def test_certain_rules_have_no_luck():
     """Without any luck on either side a record is consistent with the rule that it equals."""
     walk = Walk.of(np.ones((2, 4)), np.ones((1, 4)))
     walks = [(walk,)] * 3
@@ -304,7 +300,7 @@ def test_certain_rules_have_no_luck() -> None:
     assert p_values(Observed(0.9, None, 9.0), prediction)[0] == 0.0
 
 
-def test_records_that_tell_nothing_are_refused() -> None:
+def test_records_that_tell_nothing_are_refused():
     with pytest.raises(AnalysisError, match="rates alone"):
         observed(record_of(Tally.of_rates([0.5], name="")), 1)
     with pytest.raises(AnalysisError, match="3 drafts a step, and 2 are asked for"):

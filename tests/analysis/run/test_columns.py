@@ -2,10 +2,7 @@
 along texts, and the checks of all these.
 """
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -59,14 +56,14 @@ KS = (1, 2, 4)
 (PLAIN,) = settings_of([1.0], [1.0])
 
 
-def logits(number: int, width: int = 60) -> tuple[np.ndarray, np.ndarray]:
+def logits(number, width=60):
     """Of a draft and a target that follows it."""
     rng = np.random.default_rng(number)
     draft = 3.0 * rng.normal(size=width)
     return draft, draft + rng.normal(size=width)
 
 
-def problem_of(draft: np.ndarray, target: np.ndarray, k: int = 1) -> otm.Problem:
+def problem_of(draft, target, k=1):
     return otm.Problem(draft=otm.from_logits(draft), target=otm.from_logits(target), law=otm.IID(k))
 
 
@@ -74,7 +71,7 @@ def problem_of(draft: np.ndarray, target: np.ndarray, k: int = 1) -> otm.Problem
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_quantities_stand_in_the_order_that_the_theorems_say(number: int) -> None:
+def test_quantities_stand_in_the_order_that_the_theorems_say(number):
     draft, target = logits(number)
     rows, settings = (
         (np.stack([side] * 2) for side in (draft, target)),
@@ -104,7 +101,7 @@ def test_quantities_stand_in_the_order_that_the_theorems_say(number: int) -> Non
     assert at["index_least"] <= greedy <= at["index_most_greedy"]
 
 
-def test_the_index_has_the_entropy_of_its_law() -> None:
+def test_the_index_has_the_entropy_of_its_law():
     """Pr(K = n) of the Poisson representation: the winner at time t precedes g t others on average,
     n − 1 of them.
     """
@@ -119,7 +116,7 @@ def test_the_index_has_the_entropy_of_its_law() -> None:
     assert rank_entropy(problem, draws=2_000, rng=np.random.default_rng(0)) <= exact + 0.2
 
 
-def test_what_is_never_drafted_takes_for_ever_to_name() -> None:
+def test_what_is_never_drafted_takes_for_ever_to_name():
     problem = otm.Problem(draft=[1.0, 0.0], target=[0.5, 0.5], law=otm.IID(1))
     assert index_entropy(problem) == np.inf and theorem1_all(problem) == 0.5
     shown = bounds_table(problem, [1, 2], draws=50, rng=np.random.default_rng(1))
@@ -130,7 +127,7 @@ def test_what_is_never_drafted_takes_for_ever_to_name() -> None:
 # ---- what acceptance is lost to ------------------------------------------------------------------
 
 
-def test_the_parts_add_up_to_what_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parts_add_up_to_what_is_not_accepted(monkeypatch):
     """In the order of positions and settings, two positions taken at once."""
     monkeypatch.setattr(losses, "_NUMBERS_AT_ONCE", 24)
     settings = (
@@ -164,8 +161,8 @@ def test_the_parts_add_up_to_what_is_not_accepted(monkeypatch: pytest.MonkeyPatc
 # ---- trees by rank -------------------------------------------------------------------------------
 
 
-def test_schemes_that_accept_by_rank_keep_every_measured_number() -> None:
-    def column(scheme: str, law: str, k: int, definition: str = "membership") -> TableColumn:
+def test_schemes_that_accept_by_rank_keep_every_measured_number():
+    def column(scheme, law, k, definition="membership"):
         return TableColumn(f"{scheme}_{law}_k{k}", scheme, "", law, k, True, None, definition)
 
     ranked = [column("RecursiveRejection()", "IID", k) for k in (4, 1, 2)]
@@ -176,7 +173,7 @@ def test_schemes_that_accept_by_rank_keep_every_measured_number() -> None:
 
 @pytest.mark.parametrize("nodes", [1, 2, 5, 64, 10**7])
 @pytest.mark.parametrize("vector", [(0.5, 0.2, 0.1), (0.2, 0.5), (0.6, 0.0), (0.5, 0.3, 0.2)])
-def test_derivatives(vector: tuple[float, ...], nodes: int) -> None:
+def test_derivatives(vector, nodes):
     """Central differences; towards (.5, .3, .2) no mass can be added, so its own go from a rank to
     another, where what is left open is never less than nothing.
     """
@@ -198,7 +195,7 @@ def test_derivatives(vector: tuple[float, ...], nodes: int) -> None:
             assert slope == pytest.approx(float(gradient @ direction), rel=1e-4, abs=1e-4)
 
 
-def test_intervals_of_rows_are_those_of_derivatives_by_the_measured_numbers() -> None:
+def test_intervals_of_rows_are_those_of_derivatives_by_the_measured_numbers():
     """One mean varies at a time, by .002; 1.962341 is the quantile of 1,000 clusters."""
     ks, means, step = (1, 2, 4), np.array([0.5, 0.65, 0.72]), 1e-6
     for place in range(3):
@@ -218,8 +215,8 @@ def test_intervals_of_rows_are_those_of_derivatives_by_the_measured_numbers() ->
 
 @pytest.mark.parametrize("ks", [(1, 2, 4, 8), (2, 8), (1, 8)])
 def test_gaps_in_k_leave_the_bound_above_every_tree_of_so_many_children(
-    ks: tuple[int, ...],
-) -> None:
+    ks,
+):
     uniform, zipf = np.full(16, 1 / 16), 1 / np.arange(1.0, 17.0)
     problem = otm.Problem(draft=uniform, target=zipf / zipf.sum(), law=otm.IID(8))
     means = np.asarray(otm.acceptance_curve(otm.RecursiveRejection(), problem, k=range(1, 9)))
@@ -246,7 +243,7 @@ def test_gaps_in_k_leave_the_bound_above_every_tree_of_so_many_children(
     assert upper_with_gradient(vector[:2], 64)[0] < best
 
 
-def test_a_run_keeps_its_trees_and_its_report_shows_them(tmp_path: Path) -> None:
+def test_a_run_keeps_its_trees_and_its_report_shows_them(tmp_path):
     folder = write_run(tmp_path / "run", prompts=6, positions=8, ks=KS, bounds=True)
     found = write_trees(folder, read_manifest(folder))
     assert [one.setting["temperature"] for one in found] == [0.7, 1.0]
@@ -271,7 +268,7 @@ def test_a_run_keeps_its_trees_and_its_report_shows_them(tmp_path: Path) -> None
     assert not (unasked / "trees.json").exists()
 
 
-def test_plans_and_trees_agree_where_numbers_of_drafts_are_missing(tmp_path: Path) -> None:
+def test_plans_and_trees_agree_where_numbers_of_drafts_are_missing(tmp_path):
     folder = write_run(tmp_path / "run", ks=(1, 2, 4, 8), temperatures=(1.0,), bounds=True)
     run = open_run(folder)
     plans = [plan for plan in plans_of(run, aggregate(run), 0, 2.0).all if plan.kind == "ranks"]
@@ -285,7 +282,7 @@ def test_plans_and_trees_agree_where_numbers_of_drafts_are_missing(tmp_path: Pat
 # ---- trees along texts ---------------------------------------------------------------------------
 
 
-def test_columns_are_those_of_the_trees_along_the_text() -> None:
+def test_columns_are_those_of_the_trees_along_the_text():
     """Likeliest trees anew by their decoder; float32 logits of two ways differ by about 1e-6."""
     models, sizes, text = PairSource(device="cpu"), (2, 8), "Returns the number of items"
     settings = Settings(
@@ -314,7 +311,7 @@ def test_columns_are_those_of_the_trees_along_the_text() -> None:
     assert float(there["likeliest_tree_n8"].iloc[0]) >= 1.0 + accepted - 1e-4
 
 
-def test_trees_want_texts_of_the_target() -> None:
+def test_trees_want_texts_of_the_target():
     with pytest.raises(AnalysisError, match="--positions target"):
         check_settings(Settings(trees=(8,)), positions=("text", "target"))
     short = Settings(trees=(8,), positions="target", new_tokens=DEPTH - 1)
@@ -326,16 +323,16 @@ def test_trees_want_texts_of_the_target() -> None:
 # ---- checks --------------------------------------------------------------------------------------
 
 
-def checked(ks: tuple[int, ...], place: str = "here") -> Checked:
+def checked(ks, place="here"):
     return check_position(*logits(9, 12), PLAIN, ks, place=place, seed=[1])
 
 
-def test_checks_agree_and_find_a_column_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_agree_and_find_a_column_that_is_wrong(monkeypatch):
     fine = checked(KS)
     assert (fine.positions, fine.failures) == (1, ()) and "all agree (false alarm" in str(fine)
 
-    def wrong(**arguments: object) -> object:
-        table = acceptance_table(**arguments)  # type: ignore[arg-type]
+    def wrong(**arguments):
+        table = acceptance_table(**arguments)
         table.values[[column.name for column in table.columns].index("kseq_iid_k2")] = 0.2
         return table
 
@@ -346,7 +343,7 @@ def test_checks_agree_and_find_a_column_that_is_wrong(monkeypatch: pytest.Monkey
     assert str(Checked()) == "nothing checked"
 
 
-def test_a_wrong_tree_and_a_wrong_bound_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_tree_and_a_wrong_bound_are_found(monkeypatch):
     right = checked((1, 2, 3))
     assert (right.trees, right.failures) == (4, ())
     assert "4 trees and their bounds against 500 calls" in str(right)

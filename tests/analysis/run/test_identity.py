@@ -2,14 +2,10 @@
 a file's name; runs of several machines are merged, or refused with a place if they are not one run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +27,7 @@ SHARES = {"run": None, "left": range(2), "right": range(1, 3), "other": None}
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def measured(tmp_path_factory):
     """A folder with a run of four shards, two parts of it with one shard in common, one of another
     trace at the same settings, and the traces.
     """
@@ -47,12 +43,12 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def parts(measured: Path, tmp_path: Path) -> dict[str, Path]:
+def parts(measured, tmp_path):
     """Copies of all that may be changed."""
     return {name: shutil.copytree(measured / name, tmp_path / name) for name in SHARES}
 
 
-def edit(run: Path, *keys: str | int, to: object) -> None:
+def edit(run, *keys, to):
     """Write one field of a manifest anew."""
     record = json.loads((run / "manifest.json").read_text())
     place = record
@@ -62,13 +58,13 @@ def edit(run: Path, *keys: str | int, to: object) -> None:
     (run / "manifest.json").write_text(json.dumps(record))
 
 
-def rewrite(path: Path, *, about: dict[str, object] | None = None, **columns: Any) -> None:
+def rewrite(path, *, about=None, **columns):
     """Write a shard anew with other columns, or another word of itself."""
     held, said = read_shard(path)
     path.write_bytes(encode_shard(held | columns, said | (about or {})))
 
 
-def tamper(path: Path) -> None:
+def tamper(path):
     """Change one value and leave the metadata as they are."""
     table = pq.read_table(path)
     values = table["tv_upper"].to_numpy() + 2.0**-40
@@ -76,24 +72,24 @@ def tamper(path: Path) -> None:
     pq.write_table(table.set_column(place, "tv_upper", pa.array(values)), path)
 
 
-def bare(path: Path) -> None:
+def bare(path):
     pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
 
 
-def unnamed(path: Path) -> None:
+def unnamed(path):
     columns, about = read_shard(path)
     del about["run"]
     path.write_bytes(encode_shard(columns, about))
 
 
-READERS: dict[str, Callable[[Path, Path], object]] = {
+READERS = {
     "report": lambda run, measured: open_run(run),
     "merge": lambda run, measured: merge([run], run.parent / "merged"),
     "measure": lambda run, measured: measure_trace_file(
         run, trace=measured / "0.safetensors", settings=SETTINGS
     ),
 }
-FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+FAULTS = {
     "copy": (
         lambda run, measured: shutil.copy(shard_path(run, 0), shard_path(run, 2)),
         r"shard-00002\.parquet .*says shard 0",
@@ -160,14 +156,12 @@ FAULTS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("reader", READERS)
-def test_what_does_not_belong_is_named_and_nothing_is_written(
-    reader: str, fault: str, measured: Path, tmp_path: Path
-) -> None:
+def test_what_does_not_belong_is_named_and_nothing_is_written(reader, fault, measured, tmp_path):
     run = Path(shutil.copytree(measured / "run", tmp_path / "run"))
     make, message = FAULTS[fault]
     make(run, measured)
 
-    def content() -> dict[Path, bytes]:
+    def content():
         paths = [path for path in run.rglob("*") if path.is_file() and path.name != ".lock"]
         return {path: path.read_bytes() for path in paths}
 
@@ -177,7 +171,7 @@ def test_what_does_not_belong_is_named_and_nothing_is_written(
     assert content() == before and not (run.parent / "merged").exists()
 
 
-def test_one_process_at_a_time_and_no_litter(tmp_path: Path) -> None:
+def test_one_process_at_a_time_and_no_litter(tmp_path):
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "shard-00000.parquet.partial").write_text("killed here")
     for _ in range(2):
@@ -190,7 +184,7 @@ def test_one_process_at_a_time_and_no_litter(tmp_path: Path) -> None:
 # ---- merging -------------------------------------------------------------------------------------
 
 
-def test_parts_make_the_whole(parts: dict[str, Path], tmp_path: Path) -> None:
+def test_parts_make_the_whole(parts, tmp_path):
     out = tmp_path / "merged"
     assert merge([parts["left"], parts["right"]], out).missing == (3,)
     assert merge([parts["run"]], out).missing == ()
@@ -210,18 +204,14 @@ def test_parts_make_the_whole(parts: dict[str, Path], tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_another_provenance_is_refused_and_said_where(
-    parts: dict[str, Path], tmp_path: Path, keys: tuple[str, ...], value: object
-) -> None:
+def test_another_provenance_is_refused_and_said_where(parts, tmp_path, keys, value):
     edit(parts["right"], *keys, to=value)
     with pytest.raises(AnalysisError, match=".".join(keys)):
         merge([parts["left"], parts["right"]], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
 
-def test_a_named_difference_may_be_allowed_and_when_and_where_does_not_matter(
-    parts: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_named_difference_may_be_allowed_and_when_and_where_does_not_matter(parts, tmp_path):
     two = [parts["left"], parts["right"]]
     for key in ("processor", "host", "argv", "created"):
         edit(parts["right"], "provenance", key, to="another")
@@ -231,8 +221,8 @@ def test_a_named_difference_may_be_allowed_and_when_and_where_does_not_matter(
 
 
 def test_a_changed_label_stops_neither_resuming_nor_merging_and_a_changed_scheme_does(
-    parts: dict[str, Path], measured: Path, tmp_path: Path
-) -> None:
+    parts, measured, tmp_path
+):
     left, trace = parts["left"], {"trace": measured / "0.safetensors", "settings": SETTINGS}
     edit(left, "schemes", 0, "label", to="the optimum")
     assert measure_trace_file(left, **trace, share=range(2, 3)).written == 1
@@ -242,14 +232,14 @@ def test_a_changed_label_stops_neither_resuming_nor_merging_and_a_changed_scheme
         merge([left, parts["right"]], tmp_path / "apart")
 
 
-def test_two_versions_of_a_shard_are_refused(parts: dict[str, Path], tmp_path: Path) -> None:
+def test_two_versions_of_a_shard_are_refused(parts, tmp_path):
     path = shard_path(parts["right"], 1)
     rewrite(path, tv_upper=read_shard(path)[0]["tv_upper"] + 2.0**-40)
     with pytest.raises(AnalysisError, match=r"shard 1 differs .* in column tv_upper"):
         merge([parts["left"], parts["right"]], tmp_path / "merged")
 
 
-def test_what_is_no_part_of_the_output_is_refused(parts: dict[str, Path], tmp_path: Path) -> None:
+def test_what_is_no_part_of_the_output_is_refused(parts, tmp_path):
     whole, other, out = parts["run"], parts["other"], tmp_path / "merged"
     holds = r"--out holds another run; choose another folder\..*settings\.trace\.sha256"
     for runs, place, message in (
@@ -264,7 +254,7 @@ def test_what_is_no_part_of_the_output_is_refused(parts: dict[str, Path], tmp_pa
             merge(runs, place)
 
 
-def test_parts_that_were_allowed_to_differ_stay_one_run(measured: Path, tmp_path: Path) -> None:
+def test_parts_that_were_allowed_to_differ_stay_one_run(measured, tmp_path):
     """Each part's shards keep the identity of their own manifest; the merged one lists them, until
     it is edited.
     """
@@ -289,7 +279,7 @@ def test_parts_that_were_allowed_to_differ_stay_one_run(measured: Path, tmp_path
 
 
 @pytest.fixture(scope="module")
-def with_logits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def with_logits(tmp_path_factory):
     """A folder with two runs of other prompts that keep their logits, and the prompts."""
     folder = tmp_path_factory.mktemp("logits")
     (folder / "run.txt").write_text("Return the number.\nIf True, sort.\n")
@@ -299,23 +289,23 @@ def with_logits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def keep(run: Path, prompts: Path, share: range | None = None) -> object:
+def keep(run, prompts, share=None):
     settings = Settings(k=(1,), shard_prompts=1, max_tokens=6, save_logits=4)
-    models: dict[str, Any] = {"models": PairSource(device="cpu"), "settings": settings}
+    models = {"models": PairSource(device="cpu"), "settings": settings}
     return measure_prompts(run, source=open_prompts(prompts), **models, share=share)
 
 
-def logits(run: Path, index: int) -> Path:
+def logits(run, index):
     return run / "logits" / f"shard-{index:05d}.safetensors"
 
 
-def flip(path: Path) -> None:
+def flip(path):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
 
 
-def shorten_list(path: Path) -> None:
+def shorten_list(path):
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"files": record["files"][:1]}))
 
@@ -343,8 +333,8 @@ def shorten_list(path: Path) -> None:
     ids=["other run", "copy", "flipped", "list"],
 )
 def test_logits_that_are_not_of_the_run_are_refused_by_every_reader(
-    with_logits: Path, tmp_path: Path, spoil: Callable[[Path, Path], object], message: str
-) -> None:
+    with_logits, tmp_path, spoil, message
+):
     run = Path(shutil.copytree(with_logits / "run", tmp_path / "run"))
     spoil(run, with_logits / "other")
     with pytest.raises(AnalysisError, match=message):
@@ -355,9 +345,7 @@ def test_logits_that_are_not_of_the_run_are_refused_by_every_reader(
         open_trace(run / "logits")
 
 
-def test_logits_that_are_gone_are_measured_again_and_merged_ones_are_a_trace(
-    with_logits: Path, tmp_path: Path
-) -> None:
+def test_logits_that_are_gone_are_measured_again_and_merged_ones_are_a_trace(with_logits, tmp_path):
     """A share has no trace.json of its own; the run has, once every shard is there."""
     whole, merged = with_logits / "run", tmp_path / "merged"
     run = Path(shutil.copytree(whole, tmp_path / "run"))

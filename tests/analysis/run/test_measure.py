@@ -1,7 +1,5 @@
 """The measurement end to end: values, positions, kills and resumption, bad input."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json
@@ -15,7 +13,6 @@ import time
 import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,39 +64,39 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def prompt_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prompt_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("prompts") / "prompts.txt"
     path.write_text("\n".join(text.strip() for text in TEXTS) + "\n\n", encoding="utf-8")
     return path
 
 
-def measured(run: Path, prompts: Path, settings: Settings = SMALL, **more: Any) -> runs.Summary:
+def measured(run, prompts, settings=SMALL, **more):
     source = open_prompts(prompts)
     return runs.measure_prompts(run, source=source, models=CPU, settings=settings, **more)
 
 
 @pytest.fixture(scope="module")
-def finished(prompt_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(prompt_file, tmp_path_factory):
     run = tmp_path_factory.mktemp("run") / "run"
     measured(run, prompt_file)
     return run
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     return write_small_trace(tmp_path / "trace.safetensors", positions=30)
 
 
-def table(run: Path) -> Any:
+def table(run):
     return pyarrow.dataset.dataset(run / "shards").to_table().to_pandas()
 
 
-def same_shards(one: Path, other: Path) -> bool:
+def same_shards(one, other):
     files = [sorted((run / "shards").iterdir()) for run in (one, other)]
     return [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
 
 
-def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() -> None:
+def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told():
     own = Setting(Processing(top_k=50, top_p=0.9, order="vllm"), Processing(min_p=1e-4))
     temperatures = (0.7, 1.3)
     settings = Settings(
@@ -119,7 +116,7 @@ def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() 
     draft, target = (side.double() for side in pair.next_logits(tokens))
     q = otm.from_logits(target, min_p=1e-4).numpy()
     for temperature in temperatures:
-        filters: dict[str, Any] = {"top_k": 50, "top_p": 0.9, "order": "vllm"}
+        filters = {"top_k": 50, "top_p": 0.9, "order": "vllm"}
         p = otm.from_logits(draft, temperature=temperature, **filters).numpy()
         best = otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(2)))
         here = rows[(rows["position"] == len(tokens)) & (rows["draft_temperature"] == temperature)]
@@ -127,10 +124,8 @@ def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told() 
         np.testing.assert_allclose(here["optimum_iid_k2"], best, rtol=1e-4)
 
 
-def test_bounds_leave_the_trees_of_the_run_and_checks_decode_them(
-    prompt_file: Path, tmp_path: Path
-) -> None:
-    chosen: dict[str, Any] = {"columns": ("recursive_rejection_iid",), "bounds": True, "check": 1}
+def test_bounds_leave_the_trees_of_the_run_and_checks_decode_them(prompt_file, tmp_path):
+    chosen = {"columns": ("recursive_rejection_iid",), "bounds": True, "check": 1}
     run = tmp_path / "run"
     done = measured(run, prompt_file, Settings(k=(1, 2), max_tokens=4, **chosen))
     (trees,) = done.trees
@@ -143,7 +138,7 @@ def test_bounds_leave_the_trees_of_the_run_and_checks_decode_them(
     assert done.checked.trees == 4 * done.written and not done.checked.failures
 
 
-def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) -> None:
+def test_values_are_those_of_the_library_on_the_models_logits(finished):
     """Prompt by prompt through the models, scheme by scheme through the library: no batch, no
     table.
 
@@ -170,7 +165,7 @@ def test_values_are_those_of_the_library_on_the_models_logits(finished: Path) ->
                 np.testing.assert_allclose(here[name], [value], rtol=0, atol=1e-4)
 
 
-def test_the_manifest_describes_every_column(finished: Path) -> None:
+def test_the_manifest_describes_every_column(finished):
     manifest = json.loads((finished / "manifest.json").read_text())
     schema = pq.read_schema(finished / "shards" / "shard-00001.parquet")
     described = {entry["column"] for entry in manifest["schemes"] + manifest["statistics"]}
@@ -185,9 +180,7 @@ def test_the_manifest_describes_every_column(finished: Path) -> None:
     assert [prompt for prompt, _ in about["batches"][0]] == [2, 3]
 
 
-def test_a_run_holds_the_columns_that_were_asked_for(
-    finished: Path, prompt_file: Path, tmp_path: Path
-) -> None:
+def test_a_run_holds_the_columns_that_were_asked_for(finished, prompt_file, tmp_path):
     """With their optima, the values of a run with all, and a manifest that says so, in whatever
     order they were named.
     """
@@ -208,14 +201,12 @@ def test_a_run_holds_the_columns_that_were_asked_for(
 
 
 @pytest.mark.long  # each process loads torch and the models
-def test_two_processes_measure_the_same_bytes(
-    finished: Path, prompt_file: Path, tmp_path: Path
-) -> None:
+def test_two_processes_measure_the_same_bytes(finished, prompt_file, tmp_path):
     measured(tmp_path / "run", prompt_file, workers=Workers(count=2))
     assert same_shards(finished, tmp_path / "run")
 
 
-def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished: Path) -> None:
+def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished):
     """The snippet of docs/runs.md, in a process that loads no torch."""
     text = (ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
     code = text.split("```python\n")[1].split("```")[0].replace('"RUN/', f'"{finished}/')
@@ -238,11 +229,11 @@ def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished: 
 
 
 @pytest.mark.parametrize("kind", ["target", "draft", "on-policy"])
-def test_sampled_paths(kind: str) -> None:
+def test_sampled_paths(kind):
     """A path is reproduced by its seed, differs between settings, and its contexts follow the
     prompt.
     """
-    sizes: dict[str, Any] = {"max_tokens": 24, "new_tokens": 12, "block": 2, "seed": 3}
+    sizes = {"max_tokens": 24, "new_tokens": 12, "block": 2, "seed": 3}
     asked = Settings(positions=kind, temperatures=(0.7, 1.0), **sizes)
     pair = load_source(CPU)
     first, second = (list(positions.windows(pair, 5, TEXTS[0], asked)) for _ in range(2))
@@ -257,7 +248,7 @@ def test_sampled_paths(kind: str) -> None:
         assert window.contexts == whole or kind == "on-policy"
 
 
-def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target() -> None:
+def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target():
     """With one model as both, every draft is accepted: of each block of 2 drafts and a bonus token,
     two contexts are compared.
     """
@@ -270,18 +261,18 @@ def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target() ->
     assert output == positions.continuation(pair, prompt, PLAIN, uniforms[:, 0], side=1)
 
 
-def test_a_decoded_token_has_the_targets_law() -> None:
+def test_a_decoded_token_has_the_targets_law():
     """One step of the decoder on a fixed pair of laws, over a grid of uniforms: exact up to the
     grid's mesh.
     """
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.2, 0.6])
 
-    def model(law: np.ndarray) -> Any:
+    def model(law):
         found = SimpleNamespace(logits=torch.tensor(np.log(law))[None, None], past_key_values=None)
         config = SimpleNamespace(max_position_embeddings=99)
         return type("Fixed", (), {"config": config, "__call__": lambda *_, **__: found})()
 
-    sides: dict[str, Any] = {"draft": model(p), "target": model(q), "tokenizer": None}
+    sides = {"draft": model(p), "target": model(q), "tokenizer": None}
     pair = positions.Pair(**sides, device="cpu", num_tokens=3)
     middle = (np.arange(20) + 0.5) / 20
     rows = np.stack(np.meshgrid(middle, middle, middle[::4]), axis=-1).reshape(-1, 1, 3)
@@ -292,20 +283,20 @@ def test_a_decoded_token_has_the_targets_law() -> None:
 
 
 def test_no_forward_pass_waits_for_the_columns_of_the_last_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """The second batch goes through the models while the first is measured: each waits for the
     other to begin.
     """
     meeting, reads, measures = threading.Barrier(2), itertools.count(), itertools.count()
     logits, columns = positions.compared_logits, shard.columns_of
 
-    def reading(pair: Any, group: Any) -> Any:
+    def reading(pair, group):
         if next(reads) == 1:
             meeting.wait(30)
         return logits(pair, group)
 
-    def measuring(*arguments: Any) -> Any:
+    def measuring(*arguments):
         if next(measures) == 0:
             meeting.wait(30)
         return columns(*arguments)
@@ -317,14 +308,14 @@ def test_no_forward_pass_waits_for_the_columns_of_the_last_one(
     assert next(reads) == next(measures) == 2
 
 
-def test_threads_change_no_value() -> None:
+def test_threads_change_no_value():
     sides = np.random.default_rng(0).standard_normal((2, 90, 4096)).astype(np.float32)
     wanted = Wanted.of((1, 2), None)
     one, two = (table_of_logits(*sides, [PLAIN], wanted, threads=count) for count in (1, 2))
     assert np.array_equal(one, two)
 
 
-def test_one_order_serves_every_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_order_serves_every_temperature(monkeypatch):
     """Of q/p, where both models have the same and nothing is dropped; equal differences in float32
     are no disorder.
     """
@@ -347,7 +338,7 @@ def test_one_order_serves_every_temperature(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "one_sided", [Processing(top_p=0.9), Processing(top_k=3), Processing(min_p=0.1)], ids=str
 )
-def test_one_side_may_be_filtered_in_float32(one_sided: Processing) -> None:
+def test_one_side_may_be_filtered_in_float32(one_sided):
     draft, target = (3.0 * np.random.default_rng(1).standard_normal((2, 5, 300))).astype(np.float32)
     wanted = Wanted.of((1, 2), None)
     for setting in (Setting(one_sided, Processing()), Setting(Processing(), one_sided)):
@@ -359,7 +350,7 @@ def test_one_side_may_be_filtered_in_float32(one_sided: Processing) -> None:
         np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)
 
 
-def test_a_run_killed_at_any_flush_goes_on(tmp_path: Path) -> None:
+def test_a_run_killed_at_any_flush_goes_on(tmp_path):
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=32)
     command = [sys.executable, KILLING, trace, tmp_path / "reference", tmp_path / "work"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
@@ -368,9 +359,7 @@ def test_a_run_killed_at_any_flush_goes_on(tmp_path: Path) -> None:
     assert done.stdout.startswith("12 kills, 6 of them")
 
 
-def test_an_existing_run_with_other_settings_is_not_touched(
-    finished: Path, prompt_file: Path, tmp_path: Path
-) -> None:
+def test_an_existing_run_with_other_settings_is_not_touched(finished, prompt_file, tmp_path):
     run = Path(shutil.copytree(finished, tmp_path / "run"))
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     other = tmp_path / "other.txt"
@@ -385,9 +374,7 @@ def test_an_existing_run_with_other_settings_is_not_touched(
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
-def test_saved_logits_are_a_trace_that_brackets_the_full_values(
-    prompt_file: Path, tmp_path: Path
-) -> None:
+def test_saved_logits_are_a_trace_that_brackets_the_full_values(prompt_file, tmp_path):
     settings = Settings(k=(1, 2), shard_prompts=2, max_tokens=12, save_logits=64)
     measured(tmp_path / "run", prompt_file, settings)
     of_trace = Settings(positions="trace", k=(1, 2), shard_prompts=16)
@@ -402,12 +389,10 @@ def test_saved_logits_are_a_trace_that_brackets_the_full_values(
 
 
 @pytest.mark.parametrize(("side", "value"), [(0, float("nan")), (1, float("inf"))])
-def test_nan_and_infinite_logits_are_named(
-    monkeypatch: pytest.MonkeyPatch, prompt_file: Path, tmp_path: Path, side, value
-) -> None:
+def test_nan_and_infinite_logits_are_named(monkeypatch, prompt_file, tmp_path, side, value):
     original = positions.Pair.logits
 
-    def broken(self: positions.Pair, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def broken(self, rows):
         sides = [z.clone() for z in original(self, rows)]
         if rows.shape[0] == 2 and rows[0, 0] != load_source(CPU).encode(TEXTS[0])[0]:
             sides[side][1, 3, 7] = value
@@ -446,7 +431,7 @@ def test_nan_and_infinite_logits_are_named(
         ),
     ],
 )
-def test_prompts_that_cannot_be_read(refused, tmp_path: Path, content, name, message) -> None:
+def test_prompts_that_cannot_be_read(refused, tmp_path, content, name, message):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
@@ -473,16 +458,14 @@ LONG = "n" * 5_000
     ],
     ids=lambda arguments: " ".join(argument[:12] for argument in arguments),
 )
-def test_names_that_no_file_can_have_are_told(
-    monkeypatch: pytest.MonkeyPatch, refused, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_names_that_no_file_can_have_are_told(monkeypatch, refused, tmp_path, arguments):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("Return the number.\n")
     refused(*arguments)
     assert {path.name for path in tmp_path.iterdir()} == {"prompts.txt"}
 
 
-def test_what_lies_beside_a_trace_is_not_read(tmp_path: Path) -> None:
+def test_what_lies_beside_a_trace_is_not_read(tmp_path):
     """A link out of the folder, to a pipe without a writer or to a device, would hang; its digest
     would follow somebody's files.
     """
@@ -520,16 +503,14 @@ def test_what_lies_beside_a_trace_is_not_read(tmp_path: Path) -> None:
         (("--from-trace", "x"), "goes without"),
     ],
 )
-def test_requests_that_make_no_sense(
-    refused, prompt_file: Path, tmp_path: Path, arguments, message
-) -> None:
+def test_requests_that_make_no_sense(refused, prompt_file, tmp_path, arguments, message):
     (tmp_path / "file").write_text("mine")
     common = ("--prompts", prompt_file, "--device", "cpu", "--out", tmp_path / "run")
     assert message in refused("measure", *common, *(str(a).format(tmp_path) for a in arguments))
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_run_that_never_began_leaves_no_folder(refused, prompt_file: Path, tmp_path) -> None:
+def test_a_run_that_never_began_leaves_no_folder(refused, prompt_file, tmp_path):
     (tmp_path / "mine").mkdir()
     for folder in (tmp_path / "run", tmp_path / "mine"):
         places = ("--prompts", prompt_file, "--out", folder, "--draft", tmp_path / "missing")
@@ -538,7 +519,7 @@ def test_a_run_that_never_began_leaves_no_folder(refused, prompt_file: Path, tmp
     assert (tmp_path / "mine").is_dir(), "a folder that was there stays"
 
 
-def test_models_that_are_no_folders_are_told(tmp_path: Path) -> None:
+def test_models_that_are_no_folders_are_told(tmp_path):
     (tmp_path / "file").write_text("no model")
     (tmp_path / "empty").mkdir()
     shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "bare")
@@ -558,8 +539,8 @@ def test_models_that_are_no_folders_are_told(tmp_path: Path) -> None:
 
 
 def test_a_trace_goes_without_what_was_chosen_when_it_was_recorded(
-    printed, refused, trace: Path, tmp_path: Path
-) -> None:
+    printed, refused, trace, tmp_path
+):
     run = tmp_path / "run"
     common = ("measure", "--from-trace", trace, "--out", run, "--k", "1,2")
     # The default's value is refused, too: it would be a claim about the recording.
@@ -580,14 +561,12 @@ def test_a_trace_goes_without_what_was_chosen_when_it_was_recorded(
 
 
 @pytest.mark.parametrize("kind", ["target", "draft", "on-policy"])
-def test_logits_of_several_sampled_paths_say_which_they_are_on(
-    prompt_file: Path, tmp_path: Path, kind: str
-) -> None:
+def test_logits_of_several_sampled_paths_say_which_they_are_on(prompt_file, tmp_path, kind):
     """The certified values of each path enclose what the run measured along it, and the report
     tells the paths apart.
     """
-    sizes: dict[str, Any] = {"shard_prompts": 2, "max_tokens": 12, "new_tokens": 4, "k": (1,)}
-    temperatures: dict[str, Any] = {"temperatures": (0.7, 1.0), "draft_temperatures": (1.0,)}
+    sizes = {"shard_prompts": 2, "max_tokens": 12, "new_tokens": 4, "k": (1,)}
+    temperatures = {"temperatures": (0.7, 1.0), "draft_temperatures": (1.0,)}
     several = Settings(**sizes, **temperatures, positions=kind, save_logits=4096)
     again, logits = tmp_path / "again", tmp_path / "run" / "logits"
     measured(tmp_path / "run", prompt_file, several)
@@ -608,8 +587,8 @@ def test_logits_of_several_sampled_paths_say_which_they_are_on(
     assert "path temperature 0.7" in write_report(again).markdown.read_text(encoding="utf-8")
 
 
-def test_logits_of_one_sampled_path_say_which_and_are_the_same_bytes_again() -> None:
-    sizes: dict[str, Any] = {"k": (1,), "max_tokens": 8, "new_tokens": 3, "save_logits": 20}
+def test_logits_of_one_sampled_path_say_which_and_are_the_same_bytes_again():
+    sizes = {"k": (1,), "max_tokens": 8, "new_tokens": 3, "save_logits": 20}
     task = ShardTask(
         0, CPU, Settings(temperatures=(0.7,), positions="target", **sizes), ((0, TEXTS[0]),)
     )
@@ -621,12 +600,12 @@ def test_logits_of_one_sampled_path_say_which_and_are_the_same_bytes_again() -> 
 
 
 def test_the_speed_counts_from_the_first_shards_work_and_progress_tells_it(
-    monkeypatch: pytest.MonkeyPatch, trace: Path, tmp_path: Path
-) -> None:
+    monkeypatch, trace, tmp_path
+):
     """Half a second before the first shard, which a start may take, is none of the work."""
     original, shown = runs.run_each, list[tuple[str, ...]]()
 
-    def late(*arguments: Any, **keywords: Any) -> Any:
+    def late(*arguments, **keywords):
         time.sleep(0.5)
         yield from original(*arguments, **keywords)
 
@@ -642,8 +621,8 @@ def test_the_speed_counts_from_the_first_shards_work_and_progress_tells_it(
 
 
 def test_processes_are_started_for_what_is_wanted_after_compiling_once(
-    monkeypatch: pytest.MonkeyPatch, prompt_file: Path, tmp_path: Path
-) -> None:
+    monkeypatch, prompt_file, tmp_path
+):
     """Of four shards one machine measures one; a second process would load models in vain."""
     events, original = [], runs.run_each
 
@@ -656,12 +635,12 @@ def test_processes_are_started_for_what_is_wanted_after_compiling_once(
     settings = Settings(k=(1,), shard_prompts=1, max_tokens=4)
     for count, share in ((1, range(2, 3)), (2, range(2, 9))):
         events.clear()
-        places: dict[str, Any] = {"workers": Workers(count=4), "share": share}
+        places = {"workers": Workers(count=4), "share": share}
         done = measured(tmp_path / str(count), prompt_file, settings, **places)
         assert done.written == count and events[:2] == ["compiled", count]
 
 
-def test_commands_measure_and_merge(printed, trace: Path, tmp_path: Path) -> None:
+def test_commands_measure_and_merge(printed, trace, tmp_path):
     common = ("measure", "--from-trace", trace, "--shard-size", "8", "--k", "1-2")
     for name, shards in (("a", "0:2"), ("b", "2:4")):
         shown = printed(*common, "--out", tmp_path / name, "--shards", shards)
@@ -670,7 +649,7 @@ def test_commands_measure_and_merge(printed, trace: Path, tmp_path: Path) -> Non
     assert "4 shards, complete" in merged
 
 
-def test_every_kind_of_source_has_the_same_prompts(tmp_path: Path) -> None:
+def test_every_kind_of_source_has_the_same_prompts(tmp_path):
     """A data set that is pickled is not read."""
     pytest.importorskip("datasets")
     texts = [text.strip() for text in TEXTS]
@@ -698,7 +677,7 @@ def test_every_kind_of_source_has_the_same_prompts(tmp_path: Path) -> None:
         list(data_set(str(tmp_path / "pickled")).texts())
 
 
-def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path):
     """Planning and cutting into shards: ten times the prompts, the same peak."""
     peaks = []
     for count in (3_000, 30_000):
@@ -714,7 +693,7 @@ def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path: Path) -> None
     assert peaks[1] < 1.3 * peaks[0]
 
 
-def test_half_precision_models_and_a_device_map() -> None:
+def test_half_precision_models_and_a_device_map():
     pytest.importorskip("accelerate")
     models = PairSource(dtype="bfloat16", device_map="cpu")
     settings = Settings(k=(1,), max_tokens=8)

@@ -2,8 +2,6 @@
 killed in the middle.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -24,7 +22,7 @@ from tests.paths import ROOT
 SQUARES = [n * n for n in range(8)]
 
 
-def test_inline_is_lazy_and_an_error_ends_it() -> None:
+def test_inline_is_lazy_and_an_error_ends_it():
     """One piece at a time: a long run's arguments are not all made at once."""
     arguments = iter(range(8))
     results = run_each(Workers(), refuse, arguments)
@@ -33,13 +31,13 @@ def test_inline_is_lazy_and_an_error_ends_it() -> None:
         next(results)
 
 
-def test_local_processes_survive_a_killed_one(tmp_path: Path) -> None:
+def test_local_processes_survive_a_killed_one(tmp_path):
     witness = str(tmp_path / "killed")
     assert sorted(run_each(Workers(count=2), die_once, [(n, witness) for n in range(8)])) == SQUARES
     assert int(Path(witness).read_text()) != os.getpid()
 
 
-def test_a_piece_that_takes_all_memory_is_named_and_this_process_lives() -> None:
+def test_a_piece_that_takes_all_memory_is_named_and_this_process_lives():
     """One process is its own process, too; the pieces beside the one that dies are computed."""
     told = {"name": lambda number: f"shard {number}"}
     results = run_each(Workers(apart=True), die_at_three, [0, 1, 3, 5], **told)
@@ -51,12 +49,12 @@ def test_a_piece_that_takes_all_memory_is_named_and_this_process_lives() -> None
 
 
 @pytest.mark.long
-def test_the_piece_that_dies_is_told_from_those_beside_it() -> None:
+def test_the_piece_that_dies_is_told_from_those_beside_it():
     with pytest.raises(AnalysisError, match="the one that computed 3 was killed 4 times"):
         list(run_each(Workers(count=2), die_at_three, range(8)))
 
 
-def alive(process: int) -> bool:
+def alive(process):
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -77,9 +75,7 @@ def alive(process: int) -> bool:
         ),
     ],
 )
-def test_workers_end_with_their_parent_and_let_go_of_its_output(
-    tmp_path: Path, kind: signal.Signals, how: str
-) -> None:
+def test_workers_end_with_their_parent_and_let_go_of_its_output(tmp_path, kind, how):
     code = (
         "from analysis.run.scheduling import Workers, run_each\n"
         "from tests.analysis.run.pieces import hold\n"
@@ -112,7 +108,7 @@ def test_workers_end_with_their_parent_and_let_go_of_its_output(
     "address",
     ["nonsense", "nonsense://x", "tcp://127.0.0.1:1", "tcp://127.0.0.1:99999", "tcp://:8786", ""],
 )
-def test_a_scheduler_that_is_not_there_is_told_at_once(address: str, tmp_path: Path) -> None:
+def test_a_scheduler_that_is_not_there_is_told_at_once(address, tmp_path):
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
     begin = time.monotonic()
     with pytest.raises(AnalysisError, match="running Dask scheduler"):
@@ -128,8 +124,8 @@ def test_a_scheduler_that_is_not_there_is_told_at_once(address: str, tmp_path: P
 
 @pytest.mark.filterwarnings("ignore")  # distributed closes sockets late when its workers are killed
 def test_dask_cluster_of_processes_gives_the_same_and_survives_a_killed_worker(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """A scheduler and a worker, each a process of its own; the trace measurement of a run equals
     the local one.
     """
@@ -150,15 +146,15 @@ def test_dask_cluster_of_processes_gives_the_same_and_survives_a_killed_worker(
     assert len(local) == 4 and local == remote
 
 
-def test_no_more_processes_than_pieces_of_work() -> None:
+def test_no_more_processes_than_pieces_of_work():
     assert [Workers(4).for_pieces(pieces).count for pieces in (0, 1, 3, 9)] == [1, 1, 3, 4]
     with Workers(4).for_pieces(1).open() as executor:
         assert executor.submit(os.getpid).result() == os.getpid()
 
 
-def test_two_arguments_are_alive_at_a_time_and_results_keep_their_order() -> None:
+def test_two_arguments_are_alive_at_a_time_and_results_keep_their_order():
     """The next is made while one is computed, and no other."""
-    alive: list[int] = []
+    alive = []
     second = threading.Event()
 
     def arguments():
@@ -169,7 +165,7 @@ def test_two_arguments_are_alive_at_a_time_and_results_keep_their_order() -> Non
                 second.set()
             yield number
 
-    def square_and_let_go(number: int) -> int:
+    def square_and_let_go(number):
         assert second.wait(30)
         time.sleep(0.001 * (number % 2))
         alive.remove(number)
@@ -180,8 +176,8 @@ def test_two_arguments_are_alive_at_a_time_and_results_keep_their_order() -> Non
 
 
 @pytest.mark.parametrize("place", ["function", "arguments"])
-def test_what_is_raised_beside_is_raised_here_and_nothing_runs_on(place: str) -> None:
-    begun: list[int] = []
+def test_what_is_raised_beside_is_raised_here_and_nothing_runs_on(place):
+    begun = []
 
     def arguments():
         for number in range(8):

@@ -2,8 +2,6 @@
 of its decoder or against single problems; the contexts that they are read at.
 """
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -61,7 +59,7 @@ DECODERS = {
 }
 
 
-def models(num_tokens: int, similarity: float, seed: int) -> dict[str, MarkovModel]:
+def models(num_tokens, similarity, seed):
     """A draft and a target by their names."""
     rng = np.random.default_rng(seed)
     draft, target = markov_pair(num_tokens, similarity=similarity, rng=rng)
@@ -71,12 +69,12 @@ def models(num_tokens: int, similarity: float, seed: int) -> dict[str, MarkovMod
 HARD, PAIR = models(4, 0.4, 2), models(4, 0.6, 1)
 
 
-def test_means_are_those_of_the_exact_laws() -> None:
+def test_means_are_those_of_the_exact_laws():
     """One context, 150 steps: 4.5 standard errors, passed by each of eleven means with probability
     1 − 7e-6. Beside them 40 times the first two of three sequences, at the first two of eight
     tokens: five standard errors, 1 − 4e-6.
     """
-    given: Any = HARD | {"num_drafts": K, "length": L, "rng": np.random.default_rng(0)}
+    given = HARD | {"num_drafts": K, "length": L, "rng": np.random.default_rng(0)}
     found = compare_steps(**given, contexts=[(0,)] * 150)
     rows = {row.name: row for row in found.rows}
     assert set(rows) == {BOUND, *DECODERS}
@@ -104,13 +102,13 @@ def test_means_are_those_of_the_exact_laws() -> None:
         compare_steps(**given, contexts=[(0,)] * 5)
 
 
-def nodes_of(contexts: list[tuple[int, ...]], **options: Any) -> Any:
+def nodes_of(contexts, **options):
     """Compare trees of two sizes at contexts of a pair."""
-    given: Any = PAIR | {"nodes": (2, 6), "noises": 2, "numbers": (1, 2)} | options
+    given = PAIR | {"nodes": (2, 6), "noises": 2, "numbers": (1, 2)} | options
     return compare_nodes(contexts=contexts, rng=np.random.default_rng(7), **given)
 
 
-def test_rows_are_those_of_the_trees() -> None:
+def test_rows_are_those_of_the_trees():
     """Trees by the library's own functions; the reference is less than itself by nothing."""
     contexts = [(i % 4,) for i in range(6)]
     found = nodes_of(contexts)
@@ -132,7 +130,7 @@ def test_rows_are_those_of_the_trees() -> None:
     assert {name for name, _ in rows} == {*ALL, BOUND}
 
 
-def test_a_target_without_chance_is_told_apart() -> None:
+def test_a_target_without_chance_is_told_apart():
     """Greedy decoding: the likeliest tree and the chain of argmaxes, which misses after token 1."""
     draft, target = ZerothOrder([0.6, 0.4]), MarkovModel([[0.0, 1.0], [1.0, 0.0]])
     found = nodes_of([(1,)] * 6, draft=draft, target=target, nodes=(2, 4))
@@ -144,7 +142,7 @@ def test_a_target_without_chance_is_told_apart() -> None:
     assert found.overlap == pytest.approx(0.6)
 
 
-def test_the_best_plan_within_a_budget() -> None:
+def test_the_best_plan_within_a_budget():
     """One number for a part of the steps and the next for the rest, so that nodes are the budget;
     a length by what it yields.
     """
@@ -159,7 +157,7 @@ def test_the_best_plan_within_a_budget() -> None:
     assert best_within((1, 2), used, tokens, 9).used == 3.5
 
 
-def test_intervals_are_over_texts() -> None:
+def test_intervals_are_over_texts():
     """Two contexts of each of three texts: Student's t of the three means, all as large."""
     tokens = np.array([1.0, 3.0, 2.0, 2.5, 4.0, 6.0])
     found = against(tokens, np.full(6, 5.0), [0, 0, 1, 1, 2, 2])
@@ -174,7 +172,7 @@ def test_intervals_are_over_texts() -> None:
     )
 
 
-def test_several_contexts_of_a_text_share_its_half() -> None:
+def test_several_contexts_of_a_text_share_its_half():
     """Scales are fitted on the other half of the texts, whatever the order of contexts."""
     contexts = [(i % 4, i % 3) for i in range(12)]
     found = nodes_of(contexts, texts=[i // 2 for i in range(12)], only=[LIKELIEST])
@@ -185,7 +183,7 @@ def test_several_contexts_of_a_text_share_its_half() -> None:
     assert apart.scales == pytest.approx(found.scales)
 
 
-def test_blurred_models_are_functions_of_the_context() -> None:
+def test_blurred_models_are_functions_of_the_context():
     model = BlurredModel(ZerothOrder([0.5, 0.25, 0.25]), 0.5)
     first, again, other = model.next_batch([(1, 2), (1, 2), (2, 1)])
     assert first.tolist() == again.tolist() != other.tolist()
@@ -198,14 +196,12 @@ def test_blurred_models_are_functions_of_the_context() -> None:
     ("count", "only", "message"),
     [(5, None, "at least 6 contexts"), (6, ["likeliest"], "Schemes are .*got 'likeliest'")],
 )
-def test_it_refuses_too_few_contexts_and_other_names(
-    count: int, only: list[str] | None, message: str
-) -> None:
+def test_it_refuses_too_few_contexts_and_other_names(count, only, message):
     with pytest.raises(AnalysisError, match=message):
         nodes_of([(0,)] * count, only=only)
 
 
-def test_lists_are_those_of_single_problems() -> None:
+def test_lists_are_those_of_single_problems():
     given, contexts = models(5, 0.6, 3), [(i % 5,) for i in range(10)]
     rng = np.random.default_rng(0)
     found = compare_lists(**given, contexts=contexts, numbers=(2,), noises=2, rng=rng)
@@ -240,9 +236,9 @@ def test_lists_are_those_of_single_problems() -> None:
     assert rows[BELIEF].mean == pytest.approx(np.mean(held))
 
 
-def test_a_draft_that_is_the_target_is_believed() -> None:
+def test_a_draft_that_is_the_target_is_believed():
     """One draft, the argmax of the same perturbed row, is the target's token on every noise."""
-    same: Any = dict.fromkeys(PAIR, PAIR["target"]) | {"rng": np.random.default_rng(2)}
+    same = dict.fromkeys(PAIR, PAIR["target"]) | {"rng": np.random.default_rng(2)}
     contexts = [(i % 4,) for i in range(8)]
     found = compare_lists(**same, contexts=contexts, numbers=(1,), noises=3)
     means = {row.name: row.mean for row in found.rows}
@@ -251,13 +247,13 @@ def test_a_draft_that_is_the_target_is_believed() -> None:
     assert found.thresholds == (1.0,)
 
 
-def test_windows_do_not_overlap() -> None:
+def test_windows_do_not_overlap():
     found = windows(range(100), 7, 50, np.random.default_rng(0))
     assert len(found) == 14
     assert len({token for window in found for token in window}) == 98
 
 
-def test_contexts_by_the_entropy_of_what_follows() -> None:
+def test_contexts_by_the_entropy_of_what_follows():
     """A chain that stays in 0, leaves 1 by a coin, and draws from four tokens after 2 and 3."""
     target = MarkovModel(
         [[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25], [0.25, 0.25, 0.25, 0.25]]
@@ -272,7 +268,7 @@ def test_contexts_by_the_entropy_of_what_follows() -> None:
     assert written_entropy(target, (1,), noises, 1) == pytest.approx(np.log(2))
 
 
-def test_contexts_along_texts_end_with_the_text() -> None:
+def test_contexts_along_texts_end_with_the_text():
     """A chain that counts up to 3, which ends the text: after (0,) and 2 tokens it is there."""
     target = MarkovModel(np.eye(4)[[1, 2, 3, 3]])
     found, texts = along_texts(
@@ -286,7 +282,7 @@ def test_contexts_along_texts_end_with_the_text() -> None:
     assert endless == [(0,), (0, 1, 2), (0, 1, 2, 3, 3)]
 
 
-def test_contexts_of_too_few_texts_are_refused() -> None:
+def test_contexts_of_too_few_texts_are_refused():
     assert check_contexts([(0,)] * 6) == list(range(6))
     assert check_contexts([(0,)] * 7, [0, 0, 1, 2, 3, 4, 5])[0] == 0
     with pytest.raises(AnalysisError, match="got 5"):

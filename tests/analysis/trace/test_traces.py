@@ -2,13 +2,10 @@
 outside the folder is read.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,15 +29,15 @@ NUM_TOKENS, POSITIONS = 40, 30
 
 
 @pytest.fixture
-def laws() -> tuple[np.ndarray, np.ndarray]:
+def laws():
     rng = np.random.default_rng(0)
     sides = [0.98 * rng.dirichlet(np.full(NUM_TOKENS, 0.1), size=POSITIONS) for _ in range(2)]
-    return tuple(side + 0.02 * rng.dirichlet(np.ones(NUM_TOKENS), size=POSITIONS) for side in sides)  # type: ignore[return-value]
+    return tuple(side + 0.02 * rng.dirichlet(np.ones(NUM_TOKENS), size=POSITIONS) for side in sides)
 
 
-def write(path: Path, laws: tuple[np.ndarray, np.ndarray], **changes: Any) -> Path:
+def write(path, laws, **changes):
     draft, target = laws
-    fields: dict[str, Any] = {
+    fields = {
         "draft": top_log_probabilities(np.log(draft), 6),
         "target": top_log_probabilities(np.log(target), 8),
         "prompt": np.arange(len(draft)) // 7,
@@ -52,14 +49,14 @@ def write(path: Path, laws: tuple[np.ndarray, np.ndarray], **changes: Any) -> Pa
     return path
 
 
-def largest(trace: Any, *, rows: int, start: int = 0) -> np.ndarray:
+def largest(trace, *, rows, start=0):
     """The certified upper end of one draft's optimum at every position from the start on."""
     batches = trace.batches(rows=rows, start=start)
     ends = [partial.optimal_acceptance(batch.pair, k=[1]).upper[0] for batch in batches]
     return np.concatenate([*ends, []])
 
 
-def assert_encloses(trace: Any, laws: tuple[np.ndarray, np.ndarray], rows: int = 8) -> float:
+def assert_encloses(trace, laws, rows=8):
     """Check that every position's truth is inside; return the mean width."""
     ends = [partial.optimal_acceptance(one.pair, k=[1, 4]) for one in trace.batches(rows=rows)]
     low = np.concatenate([one.lower for one in ends], axis=1)
@@ -70,14 +67,14 @@ def assert_encloses(trace: Any, laws: tuple[np.ndarray, np.ndarray], rows: int =
     return float((high - low).mean())
 
 
-def constant(value: float, *, count: int = 1) -> TraceSide:
+def constant(value, *, count=1):
     """Lists of token 0 alone, so many times."""
     tokens = np.zeros((POSITIONS, count), dtype=np.int64)
     return TraceSide(tokens, np.full((POSITIONS, count), value), np.zeros(POSITIONS))
 
 
 class TestSafetensors:
-    def test_round_trip(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_round_trip(self, tmp_path, laws):
         trace = open_trace(write(tmp_path / "a.safetensors", laws))
         assert (trace.num_tokens, trace.num_positions) == (NUM_TOKENS, POSITIONS)
         assert trace.metadata["target_model"] == "</script>"
@@ -93,9 +90,7 @@ class TestSafetensors:
         np.testing.assert_allclose(found.probabilities, wanted.probabilities, rtol=2e-6)
         assert 0 < found.rounding < 2e-6
 
-    def test_the_same_content_is_the_same_bytes(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def test_the_same_content_is_the_same_bytes(self, tmp_path, laws):
         """And the library's own reader finds what was given, aligned, whatever the order of the
         metadata.
         """
@@ -114,9 +109,7 @@ class TestSafetensors:
             ):
                 np.testing.assert_array_equal(stored.get_tensor(name), values)
 
-    def test_reading_on_from_the_middle(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def test_reading_on_from_the_middle(self, tmp_path, laws):
         names = ["s-0.safetensors", "s-1.safetensors"]
         for name, part in zip(names, (slice(0, 13), slice(13, POSITIONS)), strict=True):
             # The second shard lists fewer tokens: a batch that spans both is padded.
@@ -134,9 +127,7 @@ class TestSafetensors:
                 largest(trace, rows=5, start=start), whole[start:], atol=1e-12
             )
 
-    def test_paths_are_kept_or_refused(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def test_paths_are_kept_or_refused(self, tmp_path, laws):
         paths = np.linspace([0.0, 0.9, 1.0], [2.0, 0.9, 1.0], POSITIONS)
         trace = open_trace(write(tmp_path / "a.safetensors", laws, paths=paths))
         found = np.concatenate([batch.path for batch in trace.batches(rows=8)])
@@ -149,7 +140,7 @@ class TestSafetensors:
         with pytest.raises(AnalysisError, match="which path"):
             open_trace(tmp_path)
 
-    def test_tails_keep_their_digits(self) -> None:
+    def test_tails_keep_their_digits(self):
         logs = np.log(np.array([[0.5, 0.5 - 3e-12, 1e-12, 2e-12]]))
         side = top_log_probabilities(logs, 2)
         assert math.exp(side.log_tail[0]) == pytest.approx(3e-12, rel=1e-9)
@@ -157,9 +148,7 @@ class TestSafetensors:
         assert full.tokens.tolist() == [[0, -1]]
         assert full.log_tail.tolist() == [-np.inf]
 
-    def test_nothing_is_overwritten_or_left_behind(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def test_nothing_is_overwritten_or_left_behind(self, tmp_path, laws):
         path = write(tmp_path / "a.safetensors", laws)
         before = path.read_bytes()
         with pytest.raises(AnalysisError, match="must be new"):
@@ -185,16 +174,16 @@ class TestSafetensors:
     )
     def test_what_is_no_trace_is_not_written(
         self,
-        tmp_path: Path,
-        laws: tuple[np.ndarray, np.ndarray],
-        change: dict[str, Any],
-        message: str,
-    ) -> None:
+        tmp_path,
+        laws,
+        change,
+        message,
+    ):
         with pytest.raises(AnalysisError, match=message):
             write(tmp_path / "a.safetensors", laws, **change)
         assert list(tmp_path.iterdir()) == []
 
-    def test_hostile_headers(self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]) -> None:
+    def test_hostile_headers(self, tmp_path, laws):
         good = write(tmp_path / "good.safetensors", laws).read_bytes()
         bad = tmp_path / "bad.safetensors"
         # A header that claims a terabyte of positions over a file of a few bytes.
@@ -213,14 +202,12 @@ class TestSafetensors:
             with pytest.raises(AnalysisError, match="safetensors file"):
                 open_trace(bad)
 
-    def test_other_tensors_types_and_schemas(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def test_other_tensors_types_and_schemas(self, tmp_path, laws):
         tensors = load(write(tmp_path / "good.safetensors", laws).read_bytes())
         own = {"format": "otm-trace", "schema": "1", "num_tokens": "40", "rounding": "1e-6"}
         wide = tensors | {"draft.log_tail": tensors["draft.log_tail"].astype(np.float64)}
         short = {name: value for name, value in tensors.items() if name != "target.log_tail"}
-        cases: list[tuple[dict[str, np.ndarray], dict[str, str], str]] = [
+        cases = [
             (tensors, own | {"schema": "2"}, "schema 1"),
             (tensors, {}, "format"),
             (tensors, own | {"num_tokens": "9" * 5000}, "num_tokens"),
@@ -243,9 +230,7 @@ class TestSafetensors:
 
 
 class TestManifest:
-    def test_paths_never_lead_outside(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def test_paths_never_lead_outside(self, tmp_path, laws):
         outside = write(tmp_path / "outside.safetensors", laws)
         folder = tmp_path / "trace"
         folder.mkdir()
@@ -271,7 +256,7 @@ class TestManifest:
         with pytest.raises(AnalysisError, match="outside"):
             write_manifest(folder, ["../outside.safetensors"])
 
-    def test_manifests_that_are_none(self, tmp_path: Path) -> None:
+    def test_manifests_that_are_none(self, tmp_path):
         good = {"format": "otm-trace", "schema": 1, "form": "jsonl", "draft": "d", "target": "d"}
         (tmp_path / "d").write_text("", encoding="utf-8")
         for text, message in (
@@ -302,7 +287,7 @@ class TestManifest:
             with pytest.raises(AnalysisError, match="neither"):
                 open_trace(tmp_path / name)
 
-    def test_a_manifest_that_is_a_link_out_or_a_device_is_not_opened(self, tmp_path: Path) -> None:
+    def test_a_manifest_that_is_a_link_out_or_a_device_is_not_opened(self, tmp_path):
         """/dev/zero would never end."""
         folder = tmp_path / "trace"
         folder.mkdir()
@@ -318,10 +303,8 @@ class TestManifest:
 # besides.
 
 
-def vllm_line(
-    laws: np.ndarray, m: int, sampled: list[int], *, ranks: bool = True
-) -> dict[str, Any]:
-    entries: list[dict[str, Any] | None] = [None]
+def vllm_line(laws, m, sampled, *, ranks=True):
+    entries = [None]
     for law, token in zip(laws, sampled, strict=True):
         order = np.argsort(-law).tolist()
         listed = dict.fromkeys([token, *order[:m]])  # vLLM puts the prompt's own token first
@@ -338,10 +321,8 @@ def vllm_line(
     return {"choices": [{"text": "", "prompt_logprobs": entries}]}
 
 
-def chat_line(
-    laws: np.ndarray, m: int, sampled: list[int], *, first: bool = False
-) -> dict[str, Any]:
-    def item(law: np.ndarray, token: int) -> dict[str, Any]:
+def chat_line(laws, m, sampled, *, first=False):
+    def item(law, token):
         return {"token": f"t{token}", "bytes": [token, 255], "logprob": math.log(law[token])}
 
     content = []
@@ -352,9 +333,7 @@ def chat_line(
     return {"choices": [{"index": 0, "logprobs": {"content": content, "refusal": None}}]}
 
 
-def completion_line(
-    laws: np.ndarray, m: int, sampled: list[int], *, prefix: str = "token_id:"
-) -> dict[str, Any]:
+def completion_line(laws, m, sampled, *, prefix="token_id:"):
     tops = []
     for law, token in zip(laws, sampled, strict=True):
         listed = dict.fromkeys([*np.argsort(-law).tolist()[:m], token])
@@ -375,7 +354,7 @@ def completion_line(
     }
 
 
-SHAPES: dict[str, Any] = {
+SHAPES = {
     "vllm": vllm_line,
     "vllm without ranks": lambda laws, m, sampled: vllm_line(laws, m, sampled, ranks=False),
     "chat": chat_line,
@@ -389,7 +368,7 @@ SHAPES: dict[str, Any] = {
 }
 
 
-def jsonl_trace(folder: Path, draft: list[Any], target: list[Any], **manifest: Any) -> Path:
+def jsonl_trace(folder, draft, target, **manifest):
     for name, lines in (("draft.jsonl", draft), ("target.jsonl", target)):
         text = "".join(
             (line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines
@@ -406,7 +385,7 @@ def jsonl_trace(folder: Path, draft: list[Any], target: list[Any], **manifest: A
     return folder
 
 
-def chat_bytes(spelled: object) -> dict[str, Any]:
+def chat_bytes(spelled):
     """One position of a chat completion whose token is spelled so."""
     item = {"token": "a", "bytes": spelled, "logprob": -1.0}
     return {"choices": [{"logprobs": {"content": [item | {"top_logprobs": [item]}]}}]}
@@ -414,9 +393,7 @@ def chat_bytes(spelled: object) -> dict[str, Any]:
 
 class TestJsonLines:
     @pytest.mark.parametrize("shape", SHAPES)
-    def test_the_truth_is_inside(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray], shape: str
-    ) -> None:
+    def test_the_truth_is_inside(self, tmp_path, laws, shape):
         # The sampled token is the least likely of all at every third position: a reader that takes
         # the least listed value for the cap would then exclude the truth. Three prompts of ten
         # positions.
@@ -446,9 +423,7 @@ class TestJsonLines:
         whole = largest(trace, rows=1000)
         np.testing.assert_allclose(largest(trace, rows=4, start=11), whole[11:], atol=1e-13)
 
-    def test_only_positions_of_one_context_are_compared(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def test_only_positions_of_one_context_are_compared(self, tmp_path, laws):
         same, other = [0, 1, 2, 3, 4], [0, 1, 9, 3, 4]
         lines = [
             chat_line(law[:5], 6, tokens) for law, tokens in zip(laws, (same, other), strict=True)
@@ -456,7 +431,7 @@ class TestJsonLines:
         (batch,) = open_trace(jsonl_trace(tmp_path, lines[:1], lines[1:])).batches()
         assert batch.position.tolist() == [0, 1, 2]
 
-    def test_unlikely_and_ambiguous_entries_are_not_listed(self, tmp_path: Path) -> None:
+    def test_unlikely_and_ambiguous_entries_are_not_listed(self, tmp_path):
         listed = {"a": math.log(0.5), "�": math.log(0.2), "b": -9999.0}
         tops = [{"token": t, "bytes": None, "logprob": value} for t, value in listed.items()]
         tops.insert(2, tops[1] | {"logprob": math.log(0.1)})
@@ -556,21 +531,17 @@ class TestJsonLines:
             ([chat_bytes("a")], [{}], "bytes from 0 to 255"),
         ],
     )
-    def test_lines_that_are_no_lists(
-        self, tmp_path: Path, draft: list[Any], target: list[Any], message: str
-    ) -> None:
+    def test_lines_that_are_no_lists(self, tmp_path, draft, target, message):
         trace = open_trace(jsonl_trace(tmp_path, draft, target, num_tokens=50))
         with pytest.raises(AnalysisError, match=message):
             list(trace.batches())
 
-    def test_a_number_below_all_floats_is_very_unlikely(self, tmp_path: Path) -> None:
+    def test_a_number_below_all_floats_is_very_unlikely(self, tmp_path):
         line = {"prompt_logprobs": [{"1": -0.1, "2": -(10**400)}]}
         (batch,) = open_trace(jsonl_trace(tmp_path, [line], [line])).batches()
         assert batch.pair.draft.tokens.tolist() == [[1]]
 
-    def test_batches_too_large_to_hold_are_refused(
-        self, tmp_path: Path, laws: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_batches_too_large_to_hold_are_refused(self, tmp_path, laws, monkeypatch):
         monkeypatch.setattr("analysis.trace.base._MOST_ENTRIES", 100)
         stored = open_trace(write(tmp_path / "a.safetensors", laws))
         lines = [chat_line(law, 6, [0] * POSITIONS) for law in laws]
@@ -579,7 +550,7 @@ class TestJsonLines:
                 list(trace.batches(rows=POSITIONS))
             assert sum(len(batch.prompt) for batch in trace.batches(rows=4)) == POSITIONS
 
-    def test_not_utf8_and_too_long(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_not_utf8_and_too_long(self, tmp_path, monkeypatch):
         folder = jsonl_trace(tmp_path, [{}], [{}])
         (folder / "draft.jsonl").write_bytes(b"\xff\xfe{}\n")
         with pytest.raises(AnalysisError, match=r"Line 1 of draft\.jsonl must be JSON in UTF-8"):
@@ -590,9 +561,7 @@ class TestJsonLines:
             list(open_trace(folder).batches())
 
 
-def test_the_documented_example_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_documented_example_runs(tmp_path, monkeypatch, capsys):
     text = (ROOT / "docs" / "traces.md").read_text(encoding="utf-8")
     example = text.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)

@@ -2,13 +2,7 @@
 are those of paired windows.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +11,7 @@ import torch
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
 from analysis.train import corpus as texts, fine_tuning
-from analysis.train.fine_tuning import LOSSES, Bench, Candidate, Plan
+from analysis.train.fine_tuning import LOSSES, Candidate, Plan
 
 PLAN = Plan(
     steps=4, batch=1, context=24, rates=(1e-3, 5e-3), trial_steps=2, seeds=(0, 1), windows=2
@@ -26,7 +20,7 @@ DRAFT = str(SHIPPED_PAIR / "draft_small")
 
 
 @pytest.fixture(scope="module")
-def bench(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(text, tmp_path_factory):
     torch.set_num_threads(1)
     work = tmp_path_factory.mktemp("work")
     found, source = fine_tuning.prepare_bench(
@@ -43,12 +37,10 @@ def bench(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return dataclasses.replace(found, reported_on=found.reported_on[:3])
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(
-    bench: Bench, tmp_path: Path, interrupted: Callable[[int], AbstractContextManager[None]]
-) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(bench, tmp_path, interrupted):
     candidates = [Candidate("forward KL", 1e-3), Candidate("1 - acceptance, k = 4", 2e-3)]
 
-    def once(folder: str) -> dict[Candidate, Any]:
+    def once(folder):
         return fine_tuning.train_side_by_side(
             bench, candidates, seed=0, steps=4, folder=tmp_path / folder
         )
@@ -68,7 +60,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         )
 
 
-def test_what_trains_beside_a_candidate_does_not_matter(bench: Bench, tmp_path: Path) -> None:
+def test_what_trains_beside_a_candidate_does_not_matter(bench, tmp_path):
     candidates = [Candidate(loss, 1e-3) for loss in LOSSES]
     together = fine_tuning.train_side_by_side(
         bench, candidates, seed=3, steps=2, folder=tmp_path / "together"
@@ -81,7 +73,7 @@ def test_what_trains_beside_a_candidate_does_not_matter(bench: Bench, tmp_path: 
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_each_loss_falls_where_it_is_descended(loss: str) -> None:
+def test_each_loss_falls_where_it_is_descended(loss):
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(6, 50, generator=generator).requires_grad_()
     target = torch.softmax(2 * torch.randn(6, 50, generator=generator), dim=-1)
@@ -91,7 +83,7 @@ def test_each_loss_falls_where_it_is_descended(loss: str) -> None:
     assert LOSSES[loss](logits - slope / slope.norm(), *given) < value - 0.1 * slope.norm()
 
 
-def test_the_whole_way(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_way(bench, tmp_path, monkeypatch):
     losses = ("cross-entropy", "forward KL", "1 - acceptance, k = 4")
     record = fine_tuning.fine_tune(bench, work=tmp_path, losses=losses)
     assert set(record["rates"]) == set(losses)
@@ -131,7 +123,7 @@ def test_the_whole_way(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
 
 
-def test_short_text_is_refused(tmp_path: Path) -> None:
+def test_short_text_is_refused(tmp_path):
     path = tmp_path / "short.txt"
     path.write_text("One block.\n\nAnother.")
     with pytest.raises(AnalysisError, match="Give more text"):

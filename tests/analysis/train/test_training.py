@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,12 +21,12 @@ RECIPE = training.Recipe(vocabulary=300, context=16, batch=2, draft=TINY, target
 
 
 @pytest.fixture(scope="module")
-def tokens(text: Path, tmp_path_factory: pytest.TempPathFactory):
+def tokens(text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokens")
     return training.prepare_tokens(corpus.from_text_files([text]), RECIPE, folder)
 
 
-def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
+def test_killed_process_resumes(tokens, text, tmp_path):
     """SIGKILL in the middle: the checkpoint is whole, the next run finishes, and the result is the
     uninterrupted one.
 
@@ -79,7 +77,7 @@ def test_killed_process_resumes(tokens, text: Path, tmp_path: Path) -> None:
     assert record["held_out"]["draft"]["bits_per_byte"] > 0
 
 
-def test_training_lowers_the_loss(tokens, tmp_path: Path) -> None:
+def test_training_lowers_the_loss(tokens, tmp_path):
     tokenizer, train, held_out, num_bytes = tokens
     size = training.Size(width=32, layers=1, heads=2, feed_forward=64, steps=60, learning_rate=2e-2)
     recipe = training.Recipe(vocabulary=300, context=16, batch=8, draft=size, target=size)
@@ -91,13 +89,13 @@ def test_training_lowers_the_loss(tokens, tmp_path: Path) -> None:
     assert after.nats_per_token < 0.6 * before.nats_per_token
 
 
-def test_batches_depend_on_seed_and_step_only(tokens) -> None:
+def test_batches_depend_on_seed_and_step_only(tokens):
     _, train, _, _ = tokens
     assert torch.equal(training.batch(train, RECIPE, 1, 3), training.batch(train, RECIPE, 1, 3))
     assert not torch.equal(training.batch(train, RECIPE, 1, 3), training.batch(train, RECIPE, 1, 4))
 
 
-def test_short_or_unreadable_text_is_refused(tmp_path: Path) -> None:
+def test_short_or_unreadable_text_is_refused(tmp_path):
     path = tmp_path / "some.txt"
     for content, message in (
         (None, "UTF-8"),
@@ -110,12 +108,12 @@ def test_short_or_unreadable_text_is_refused(tmp_path: Path) -> None:
             corpus.from_text_files([path])
 
 
-def test_docstrings_are_gathered_once_each_and_split_by_file(tmp_path: Path) -> None:
+def test_docstrings_are_gathered_once_each_and_split_by_file(tmp_path):
     long = "Return a value that is long enough to be worth keeping."
     (tmp_path / "a.py").write_text(
         f'"""{long}"""\ndef f():\n    """{long}"""\nclass A:\n    """Another {long}"""\n'
     )
-    seen: set[bytes] = set()
+    seen = set()
     texts = [t for t in corpus._docstrings(tmp_path / "a.py") if corpus._is_new(t, seen)]
     assert texts == [long, f"Another {long}"]
     (tmp_path / "bad.py").write_text("def (")
@@ -125,18 +123,16 @@ def test_docstrings_are_gathered_once_each_and_split_by_file(tmp_path: Path) -> 
     assert 280 < sum(shares) < 520
 
 
-def test_closure_holds_what_pinned_packages_pull_in() -> None:
+def test_closure_holds_what_pinned_packages_pull_in():
     names = corpus.requirement_closure(corpus.pinned_names(ROOT / "constraints.txt"))
     assert {"numpy", "torch", "sympy", "contourpy"} <= set(names)
     assert names == sorted(names)
 
 
-def test_a_checkpoint_of_another_recipe_or_text_or_with_another_weight_is_refused(
-    tokens, tmp_path: Path
-) -> None:
+def test_a_checkpoint_of_another_recipe_or_text_or_with_another_weight_is_refused(tokens, tmp_path):
     tokenizer, train, _, _ = tokens
 
-    def trained(size: training.Size = TINY, on: Any = train) -> None:
+    def trained(size=TINY, on=train):
         training.train_model(size, RECIPE, on, len(tokenizer), folder=tmp_path)
 
     trained()
@@ -155,7 +151,7 @@ def test_a_checkpoint_of_another_recipe_or_text_or_with_another_weight_is_refuse
             trained(size, on)
 
 
-def test_what_was_prepared_and_is_damaged_is_prepared_again(text: Path, tmp_path: Path) -> None:
+def test_what_was_prepared_and_is_damaged_is_prepared_again(text, tmp_path):
     source = corpus.from_text_files([text])
     tokenizer, train, held_out, _ = training.prepare_tokens(source, RECIPE, tmp_path)
     (cache,) = tmp_path.glob("tokens-*.npz")
@@ -187,14 +183,14 @@ def test_what_was_prepared_and_is_damaged_is_prepared_again(text: Path, tmp_path
         '"draft": {"steps": null}',
     ],
 )
-def test_a_recipe_with_values_that_no_training_has_is_refused(tmp_path: Path, change: str) -> None:
+def test_a_recipe_with_values_that_no_training_has_is_refused(tmp_path, change):
     path = tmp_path / "recipe.json"
     path.write_text("{" + change + "}")
     with pytest.raises(AnalysisError, match=r"A recipe is .*recipe\.json is not: "):
         pair_training.recipe_from_json(path)
 
 
-def test_constraints_that_are_none_are_told(tmp_path: Path) -> None:
+def test_constraints_that_are_none_are_told(tmp_path):
     path = tmp_path / "constraints.txt"
     for content in (b"numpy ~~ 2\n", b"\xff"):
         path.write_bytes(content)

@@ -3,7 +3,6 @@
 import ast
 import importlib
 import importlib.util
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ SECONDS = 120.0
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_every_template_is_a_file_with_a_candidate(name: str) -> None:
+def test_every_template_is_a_file_with_a_candidate(name):
     source = ast.parse(template(name))
     assert ast.get_docstring(source)
     assert hasattr(importlib.import_module(f"otm.audit.templates.{name}"), "candidate")
@@ -33,7 +32,7 @@ def test_every_template_is_a_file_with_a_candidate(name: str) -> None:
         *((f"tree.{engine}", {}, "a tree of") for engine in ("sglang", "eagle", "sequoia")),
     ],
 )
-def test_it_runs_and_its_stand_in_passes(path: str, options: Any, covered: str) -> None:
+def test_it_runs_and_its_stand_in_passes(path, options, covered):
     module, candidate = path.split(".")
     given = getattr(importlib.import_module(f"otm.audit.templates.{module}"), candidate)
     found = audit.battery(given, seconds=SECONDS, **options)
@@ -42,20 +41,20 @@ def test_it_runs_and_its_stand_in_passes(path: str, options: Any, covered: str) 
 
 
 @pytest.mark.parametrize("engine", ["sglang", "eagle"])
-def test_arrays_in_another_order_show(engine: str) -> None:
+def test_arrays_in_another_order_show(engine):
     """Siblings are linked to the wrong node: the arrays that the adapter hands over are the ones
     that are read.
     """
     right = getattr(tree, engine)
 
-    def wrong(drafted: tree.Any, rng: tree.Any) -> list[int]:
-        return right.verify(type(drafted)(**{**vars(drafted), "target": drafted.target[::-1]}), rng)  # type: ignore[no-any-return]
+    def wrong(drafted, rng):
+        return right.verify(type(drafted)(**{**vars(drafted), "target": drafted.target[::-1]}), rng)
 
     candidate = audit.TreeCandidate(wrong, siblings="likeliest")
     assert audit.battery(candidate, only="siblings", shrink_for=0).verdict == "not lossless"
 
 
-def test_triton_interpreted_or_what_to_install() -> None:
+def test_triton_interpreted_or_what_to_install():
     from otm.audit.templates.triton import candidate
 
     if importlib.util.find_spec("triton") is None:
@@ -65,6 +64,6 @@ def test_triton_interpreted_or_what_to_install() -> None:
     assert audit.battery(candidate, num_drafts=[1], seconds=120.0).verdict == "no difference found"
 
 
-def test_there_is_no_other() -> None:
+def test_there_is_no_other():
     with pytest.raises(InvalidParameter, match="must be 'generate'"):
         template("flash")

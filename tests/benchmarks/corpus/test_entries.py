@@ -1,12 +1,10 @@
 """Broken verifiers: stated errors in fractions, and both modes of audit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus import BROKEN, CONTROLS, Mutant
+from benchmarks.corpus import BROKEN, CONTROLS
 from benchmarks.corpus.report import exact_of
 from benchmarks.corpus.usual_tests import sampled_of
 from otm import audit
@@ -15,7 +13,7 @@ from otm.audit.report import FAILED
 
 
 @pytest.mark.parametrize("mutant", BROKEN, ids=lambda m: m.name)
-def test_exact_audit_finds_it_and_gives_the_stated_figure(mutant: Mutant) -> None:
+def test_exact_audit_finds_it_and_gives_the_stated_figure(mutant):
     """A dozen sums of at most eight products near 1: 1e-14 is forty roundings."""
     result = exact_of(mutant)
     assert result.verdict in FAILED
@@ -24,7 +22,7 @@ def test_exact_audit_finds_it_and_gives_the_stated_figure(mutant: Mutant) -> Non
 
 
 @pytest.mark.parametrize("mutant", BROKEN, ids=lambda m: m.name)
-def test_sampled_audit_finds_it(mutant: Mutant) -> None:
+def test_sampled_audit_finds_it(mutant):
     """TopK by the seed, and no luck: the plan finds a total variation of 0.02 with probability 1 −
     1e-3.
 
@@ -41,7 +39,7 @@ def test_sampled_audit_finds_it(mutant: Mutant) -> None:
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda m: m.name)
-def test_controls_are_not_accused(control: Mutant) -> None:
+def test_controls_are_not_accused(control):
     """By the exact audit with certainty, by the sampled one but for a probability of 1e-9 (this
     seed is one draw of it).
     """
@@ -49,7 +47,7 @@ def test_controls_are_not_accused(control: Mutant) -> None:
     assert sampled_of(control, rng=np.random.default_rng(8)).verdict == "no difference found"
 
 
-def test_one_hot_draft_is_lossless_on_every_standard_instance_and_costs_acceptance() -> None:
+def test_one_hot_draft_is_lossless_on_every_standard_instance_and_costs_acceptance():
     """Given x: x with probability q(x), else y ≠ x with (1 − q(x))·q(y)/(1 − q(x)): the law q
     whatever x is.
     """
@@ -71,7 +69,7 @@ OUTSIDE = [
 ]
 
 
-def test_faults_outside_the_kernel_leave_a_correct_kernel() -> None:
+def test_faults_outside_the_kernel_leave_a_correct_kernel():
     """Where a test of the kernel meets another function than the mutant, that function is lossless:
     nothing for it to find.
     """
@@ -82,6 +80,6 @@ def test_faults_outside_the_kernel_leave_a_correct_kernel() -> None:
     assert len(OUTSIDE) == 11
 
 
-def test_sources_are_citations() -> None:
+def test_sources_are_citations():
     assert len({mutant.name for mutant in BROKEN}) == len(BROKEN)
     assert all(mutant.sources for mutant in (*BROKEN, *CONTROLS))

@@ -1,10 +1,8 @@
 """Faults between what is usually tried are found by defaults, and odd shapes are not accused."""
 
-from __future__ import annotations
-
 import pytest
 
-from benchmarks.corpus.gaps import GAPS, ODD, Case
+from benchmarks.corpus.gaps import GAPS, ODD
 from otm import audit
 
 
@@ -15,7 +13,7 @@ from otm import audit
         for number, case in enumerate(GAPS)
     ],
 )
-def test_a_fault_between_what_is_usually_tried_is_found(case: Case) -> None:
+def test_a_fault_between_what_is_usually_tried_is_found(case):
     # a counterexample is for the reader: the verdict stands without it
     found = audit.battery(case.candidate, shrink_for=0)
     assert found.verdict == case.verdict
@@ -23,6 +21,6 @@ def test_a_fault_between_what_is_usually_tried_is_found(case: Case) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", ODD, ids=lambda case: case.name)
-def test_lossless_code_of_an_odd_shape_is_not_accused(case: Case) -> None:
+def test_lossless_code_of_an_odd_shape_is_not_accused(case):
     found = audit.battery(case.candidate)
     assert found.verdict == case.verdict

@@ -1,7 +1,5 @@
 """The table and the example of docs/audit.md."""
 
-from __future__ import annotations
-
 import pytest
 
 import otm
@@ -15,7 +13,7 @@ DOCUMENT = ROOT / "docs" / "audit.md"
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
-def test_committed_table_is_current(part: int) -> None:
+def test_committed_table_is_current(part):
     """`python -m benchmarks.corpus --write docs/audit.md` writes it."""
     mutants = (*BROKEN, *CONTROLS)
     lines = section(DOCUMENT.read_text(encoding="utf-8"), "corpus").splitlines()
@@ -24,11 +22,11 @@ def test_committed_table_is_current(part: int) -> None:
         assert line == markdown(corpus_row(mutant), ()).splitlines()[0]
 
 
-def test_committed_table_of_steps_and_trees_is_current() -> None:
+def test_committed_table_of_steps_and_trees_is_current():
     lines = section(DOCUMENT.read_text(encoding="utf-8"), "wholes").splitlines()
     assert lines[2:] == markdown((), map(whole_row, WHOLES)).splitlines()[2:]
 
 
-def test_document_without_markers_is_refused() -> None:
+def test_document_without_markers_is_refused():
     with pytest.raises(otm.errors.InvalidParameter, match="markers"):
         with_section("no markers", "corpus", "table")

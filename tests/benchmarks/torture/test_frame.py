@@ -3,23 +3,19 @@ loses nothing. And every family for its share of a minute, with a seed of its ow
 of the sources; what needs files and processes in `make test-long` only.
 """
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks.torture import frame, results
 from benchmarks.torture.frame import Course, Family, Trial
 
 
-def _of(random: np.random.Generator) -> Iterator[Trial]:
+def _of(random):
     while True:
         drawn = random.random()
         if drawn < 0.1:
@@ -34,29 +30,29 @@ WHOLE = Course(COURSE, 3)
 TRIALS = [WHOLE.trial(index) for index in range(50)]
 
 
-def test_a_trial_is_found_again_without_those_before_it() -> None:
+def test_a_trial_is_found_again_without_those_before_it():
     for index in (49, 7, 20):
         assert Course(COURSE, 3).trial(index).ratio == TRIALS[index].ratio
     assert Course(COURSE, 4).trial(0) != TRIALS[0]
 
 
-def test_an_exception_is_a_failure_with_its_traceback_and_the_next_trial_follows() -> None:
+def test_an_exception_is_a_failure_with_its_traceback_and_the_next_trial_follows():
     broken = next(trial for trial in TRIALS if trial.inputs == 0)
     assert broken.failed
     assert "RuntimeError: broken" in broken.detail
     assert sum(trial.inputs for trial in TRIALS) > 30
 
 
-def test_what_is_no_number_is_a_failure() -> None:
+def test_what_is_no_number_is_a_failure():
     ratios = (math.nan, math.inf, 1.0000001, 1.0)
     assert [Trial("f", 1, ratio).failed for ratio in ratios] == [True, True, True, False]
 
 
-def test_shrinking_takes_the_simplest_that_still_fails() -> None:
-    def simpler(number: int) -> list[int]:
+def test_shrinking_takes_the_simplest_that_still_fails():
+    def simpler(number):
         return [number // 2, number - 1] if number else []
 
-    def fails(number: int) -> bool:
+    def fails(number):
         if number == 40:
             raise RuntimeError
         return number >= 37
@@ -65,7 +61,7 @@ def test_shrinking_takes_the_simplest_that_still_fails() -> None:
     assert frame.shrink(1000, simpler=simpler, fails=fails) == 41
 
 
-def test_a_failure_becomes_a_test(tmp_path: Path) -> None:
+def test_a_failure_becomes_a_test(tmp_path):
     writer = results.Writer(tmp_path, seed=5, worker="0")
     writer.record("of", 0, Trial("f", 3, 0.5), 0.1)
     writer.record("of", 1, Trial("otm.f", 3, 2.0, "x = 1\nassert x == 2", "1 for 2"), 0.1)
@@ -73,11 +69,11 @@ def test_a_failure_becomes_a_test(tmp_path: Path) -> None:
     writer.close()
     first, second = sorted((tmp_path / "found").iterdir())
     assert "--replay of:5:2" in first.read_text()
-    namespace: dict[str, object] = {}
+    namespace = {}
     exec(second.read_text(), namespace)
     (test,) = (thing for name, thing in namespace.items() if name.startswith("test_"))
     with pytest.raises(AssertionError):
-        test()  # type: ignore[operator]
+        test()
     total = results.summary([tmp_path])
     assert (
         total.functions["otm.f"].failures,
@@ -87,7 +83,7 @@ def test_a_failure_becomes_a_test(tmp_path: Path) -> None:
     assert "| `otm.f` | 3 | 2 | 1 |" in results.table(total)
 
 
-def test_a_torn_line_is_left_out_and_runs_add_up(tmp_path: Path) -> None:
+def test_a_torn_line_is_left_out_and_runs_add_up(tmp_path):
     for seed in (5, 6):
         writer = results.Writer(tmp_path, seed=seed, worker=str(seed))
         for index in range(4):
@@ -101,7 +97,7 @@ def test_a_torn_line_is_left_out_and_runs_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
+def test_a_run_is_killed_and_resumed(tmp_path):
     """A killed supervisor leaves no worker running, and what was written before counts."""
     command = [sys.executable, "-m", "benchmarks.torture", "--workers", "1", "--only", "trees"]
     command += ["--seed", "1", "--out", str(tmp_path)]
@@ -131,9 +127,7 @@ def test_a_run_is_killed_and_resumed(tmp_path: Path) -> None:
     assert {one.source["seed"] for one in found} == {1}
 
 
-def test_a_revision_has_one_seed_and_another_revision_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_revision_has_one_seed_and_another_revision_another(tmp_path, monkeypatch):
     for folder in ("otm", "analysis", "figures", "benchmarks", "tests"):
         (tmp_path / folder).mkdir()
     (tmp_path / "otm" / "a.py").write_text("x = 1\n")
@@ -151,7 +145,7 @@ MOST = {"inputs": 30, "commands": 24}
 """Trials of a family at most, so that a faster machine tries the same ones."""
 
 
-def _kind(family: frame.Family) -> str:
+def _kind(family):
     return "inputs" if family.counts == "inputs" else "others"
 
 
@@ -169,7 +163,7 @@ FAMILIES = {
         for family in families
     ],
 )
-def test_nothing_fails(family: frame.Family) -> None:
+def test_nothing_fails(family):
     share = SECONDS[_kind(family)] / len(FAMILIES[_kind(family)])
     seed, most = frame.revision_seed(), MOST.get(family.counts, math.inf)
     failures = [

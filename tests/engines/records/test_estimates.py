@@ -2,17 +2,13 @@
 that cover.
 """
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy
 from hypothesis import given, settings, strategies as st
-from numpy.typing import NDArray
 
 import otm
 from otm.engines.records import (
@@ -28,11 +24,11 @@ from otm.engines.records import (
 )
 
 
-def record_of(*parts: Tally, unit: str = "request", **known: Any) -> AcceptanceRecord:
+def record_of(*parts, unit="request", **known):
     return AcceptanceRecord(form="test", unit=unit, parts=parts, convention="", **known)
 
 
-def steps(accepted: Any, drafted: Any) -> Tally:
+def steps(accepted, drafted):
     return Tally.of_steps(np.asarray(accepted), np.asarray(drafted), name="")
 
 
@@ -41,7 +37,7 @@ pairs = st.integers(1, 4).flatmap(lambda d: st.tuples(st.integers(0, d), st.just
 
 @settings(max_examples=60)
 @given(st.lists(pairs, min_size=1, max_size=30))
-def test_the_product_limit_is_of_what_was_tried(drawn: list[tuple[int, int]]) -> None:
+def test_the_product_limit_is_of_what_was_tried(drawn):
     accepted, drafted = zip(*drawn, strict=True)
     survival, exact = Fraction(1), []
     for i in range(1, max(drafted) + 1):
@@ -60,7 +56,7 @@ def test_the_product_limit_is_of_what_was_tried(drawn: list[tuple[int, int]]) ->
     np.testing.assert_allclose(found, exact, rtol=1e-13, atol=1e-15)
 
 
-def test_the_product_limit_is_exact_in_expectation_for_a_toy_process() -> None:
+def test_the_product_limit_is_exact_in_expectation_for_a_toy_process():
     """All outcomes of a step, their probabilities as counts: acceptances 3/4, 1/2, 1/4; lengths
     1, 2, 3 independent of them.
     """
@@ -84,7 +80,7 @@ def test_the_product_limit_is_exact_in_expectation_for_a_toy_process() -> None:
     np.testing.assert_allclose(kaplan_meier(marginal).survival, truth, rtol=1e-14)
 
 
-def test_a_histogram_cannot_be_corrected_and_says_so() -> None:
+def test_a_histogram_cannot_be_corrected_and_says_so():
     for sums in ({}, {"drafted": 17}):
         with pytest.raises(otm.errors.InvalidParameter, match="Record steps in detail"):
             kaplan_meier(record_of(Tally.of_histogram([2, 2, 6], name="", **sums)))
@@ -94,7 +90,7 @@ def test_a_histogram_cannot_be_corrected_and_says_so() -> None:
 
 @settings(max_examples=60)
 @given(st.lists(pairs, min_size=1, max_size=12))
-def test_both_ends_of_bounds_are_attained(drawn: list[tuple[int, int]]) -> None:
+def test_both_ends_of_bounds_are_attained(drawn):
     accepted, drafted = np.transpose(drawn)
     record = record_of(steps(accepted, drafted), unit="server")
     bounds = survival_bounds(record)
@@ -115,7 +111,7 @@ few = st.integers(1, 3).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d
 
 @settings(max_examples=25)
 @given(st.lists(few, min_size=1, max_size=6))
-def test_marginal_counts_give_the_widest_of_what_they_allow(drawn: list[tuple[int, int]]) -> None:
+def test_marginal_counts_give_the_widest_of_what_they_allow(drawn):
     """Against every assignment of lengths to steps, by enumeration."""
     accepted, drafted = np.transpose(drawn)
     counts, offered = (
@@ -131,9 +127,7 @@ def test_marginal_counts_give_the_widest_of_what_they_allow(drawn: list[tuple[in
 
 
 @pytest.mark.parametrize(("drafted", "upper"), [(None, [1, 1]), (20, [0.8, 0.6]), (50, [1, 1])])
-def test_a_histogram_bounds_what_the_sum_of_drafts_allows(
-    drafted: int | None, upper: list[float]
-) -> None:
+def test_a_histogram_bounds_what_the_sum_of_drafts_allows(drafted, upper):
     """Unknown, as many as were listed, and beyond the end of the list."""
     bounds = survival_bounds(record_of(Tally.of_histogram([2, 2, 6], name="", drafted=drafted)))
     assert (bounds.lower.tolist(), bounds.upper.tolist()) == ([0.8, 0.6], upper)
@@ -145,7 +139,7 @@ def test_a_histogram_bounds_what_the_sum_of_drafts_allows(
     st.lists(st.integers(0, 5), min_size=2, max_size=8).filter(lambda counts: counts[-1] > 0),
     st.integers(0, 100),
 )
-def test_missing_drafts_go_to_the_steps_that_miss_fewest(counts: list[int], percent: int) -> None:
+def test_missing_drafts_go_to_the_steps_that_miss_fewest(counts, percent):
     """One step at a time, the cheapest first."""
     length, total = len(counts) - 1, sum(counts)
     accepted = sum(j * count for j, count in enumerate(counts))
@@ -159,7 +153,7 @@ def test_missing_drafts_go_to_the_steps_that_miss_fewest(counts: list[int], perc
         assert upper[i - 1] == pytest.approx((sum(counts[i:]) + stopped) / total)
 
 
-def test_long_lists_are_bounded_in_one_pass() -> None:
+def test_long_lists_are_bounded_in_one_pass():
     """One step for each number of accepted drafts; n drafts are missing, which the last ones
     cost 1, 2, … of.
     """
@@ -179,16 +173,14 @@ def test_long_lists_are_bounded_in_one_pass() -> None:
     ],
     ids=["kinds of steps", "listed steps", "requests"],
 )
-def test_tables_beyond_the_limit_are_refused(
-    tallies: list[Tally], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_beyond_the_limit_are_refused(tallies, monkeypatch):
     monkeypatch.setattr(estimates, "MAX_TABLE", 3_000)
     with pytest.raises(otm.errors.TooLarge, match="Shorten the record's positions"):
         estimate_tokens(record_of(*tallies))
 
 
 @pytest.mark.parametrize("unit", ["request", "window"])
-def test_intervals_are_the_jackknife_s_over_requests_or_else_over_steps(unit: str) -> None:
+def test_intervals_are_the_jackknife_s_over_requests_or_else_over_steps(unit):
     """Each cluster left out of a record of its own: requests of unequal steps and lengths."""
     rng = np.random.default_rng(7)
     drafted = [rng.integers(1, 4, size=n) for n in (5, 9, 14, 6)]
@@ -207,7 +199,7 @@ def test_intervals_are_the_jackknife_s_over_requests_or_else_over_steps(unit: st
     np.testing.assert_allclose(found.value - found.low, half, rtol=1e-8)
 
 
-def test_the_mean_of_requests_has_the_textbook_s_interval() -> None:
+def test_the_mean_of_requests_has_the_textbook_s_interval():
     counts = np.array([[2, 2, 6], [5, 5, 0], [9, 20, 1], [1, 3, 6], [4, 4, 4]])
     means = 1 + counts @ [0, 1, 2] / counts.sum(axis=1)
     found = request_mean(record_of(*(Tally.of_histogram(one, name="") for one in counts)))
@@ -217,7 +209,7 @@ def test_the_mean_of_requests_has_the_textbook_s_interval() -> None:
     )
 
 
-def test_the_mean_of_requests_ends_where_the_longest_list_ends() -> None:
+def test_the_mean_of_requests_ends_where_the_longest_list_ends():
     """Requests of at most 2, 4 and 2 tokens a step; the interval alone would end at 5.8."""
     short, long_ = Tally.of_histogram([5, 5], name=""), Tally.of_histogram([0, 0, 0, 9], name="")
     found = request_mean(record_of(short, long_, short))
@@ -228,7 +220,7 @@ def test_the_mean_of_requests_ends_where_the_longest_list_ends() -> None:
     assert request_mean(record_of(short, short)).samples == 2
 
 
-def test_what_is_left_without_a_request() -> None:
+def test_what_is_left_without_a_request():
     """Three requests of 10, 10 and 20 steps that accept 14, 10 and 8 drafts."""
     counts = [2, 2, 6], [4, 2, 4], [12, 8, 0]
     estimate = estimate_tokens(record_of(*(Tally.of_histogram(one, name="") for one in counts)))
@@ -239,7 +231,7 @@ def test_what_is_left_without_a_request() -> None:
     np.testing.assert_allclose(estimate.replicates[:, 1], [1 + 14 / 30, 1 + 16 / 30, 1 + 14 / 20])
 
 
-def test_single_requests_and_rates_have_no_intervals_over_requests() -> None:
+def test_single_requests_and_rates_have_no_intervals_over_requests():
     single = estimate_tokens(record_of(steps([0, 1, 2], [2, 2, 2])))
     assert single.clusters == "step"
     rates = record_of(Tally.of_rates([0.8, 0.6], name=""), unit="run")
@@ -250,7 +242,7 @@ def test_single_requests_and_rates_have_no_intervals_over_requests() -> None:
         request_mean(rates)
 
 
-def test_step_intervals_are_the_textbook_s() -> None:
+def test_step_intervals_are_the_textbook_s():
     """Without requests the jackknife of a mean is its standard error exactly."""
     accepted = np.array([0] * 30 + [1] * 20 + [2] * 50)
     estimate = estimate_tokens(
@@ -266,7 +258,7 @@ def test_step_intervals_are_the_textbook_s() -> None:
 
 
 @pytest.mark.parametrize("longer", [False, True])
-def test_lengths_that_follow_acceptance_are_found(longer: bool) -> None:
+def test_lengths_that_follow_acceptance_are_found(longer):
     """Where easy requests draft longer; independent lengths are not contradicted."""
     rng = np.random.default_rng(12)
     parts = []
@@ -277,13 +269,13 @@ def test_lengths_that_follow_acceptance_are_found(longer: bool) -> None:
 
 
 @pytest.mark.parametrize("unit", ["server", "request"])
-def test_the_interval_of_a_check_is_the_jackknife_s(unit: str) -> None:
+def test_the_interval_of_a_check_is_the_jackknife_s(unit):
     """Over steps, or over three requests, one of which has a step without drafts."""
     accepted, drafted = np.array([2, 1, 4, 0, 0, 1, 0, 0]), np.array([4, 4, 4, 0, 4, 2, 2, 2])
     requests = [[0, 1, 5], [2, 3, 6], [4, 7]]
     clusters = [[i] for i in range(8) if i != 3] if unit == "server" else requests
 
-    def difference(a: np.ndarray, d: np.ndarray) -> float:
+    def difference(a, d):
         return float(np.mean(a[d == 4] > 0) - np.mean(a[d == 2] > 0))
 
     without = [difference(*np.delete([accepted, drafted], out, axis=1)) for out in clusters]
@@ -296,13 +288,13 @@ def test_the_interval_of_a_check_is_the_jackknife_s(unit: str) -> None:
     assert found.high - found.low == pytest.approx(2 * half, rel=1e-8)
 
 
-def test_a_step_of_the_mean_length_is_short() -> None:
+def test_a_step_of_the_mean_length_is_short():
     """Of lengths 1, 2, 2 and 3 only 3 exceeds their mean."""
     found = check_lengths(record_of(steps([0, 2, 0, 3], [1, 2, 2, 3])))
     assert (found.longer, found.shorter) == (1.0, pytest.approx(1 / 3))
 
 
-def test_where_there_is_nothing_to_check() -> None:
+def test_where_there_is_nothing_to_check():
     for tally in (steps([0, 2], [2, 2]), Tally.of_histogram([2, 2, 6], name="")):
         with pytest.raises(otm.errors.InvalidParameter, match="Lengths are checked"):
             check_lengths(record_of(tally))
@@ -310,7 +302,7 @@ def test_where_there_is_nothing_to_check() -> None:
         check_lengths(record_of(steps([0, 1, 0], [2, 2, 0])))
 
 
-def test_means_are_bounded_up_to_the_length_that_was_set() -> None:
+def test_means_are_bounded_up_to_the_length_that_was_set():
     """Of 2.5 drafts a step, up to 4; of an unknown number, up to 3; up to an unknown length."""
     bounds = mean_bounds(record_of(Tally("", 4.0, 6.0, 10.0), length=4))
     assert bounds.lower.tolist() == [1 + n * 1.5 / 4 for n in range(5)]
@@ -325,7 +317,7 @@ def test_means_are_bounded_up_to_the_length_that_was_set() -> None:
     assert np.isnan(bounds.drafts)
 
 
-def test_means_bound_every_completion_of_every_record_and_are_attained() -> None:
+def test_means_bound_every_completion_of_every_record_and_are_attained():
     """Four steps of up to two drafts, whatever each drafted, accepted and would have accepted."""
     kinds = [
         (drafted, accepted, met)
@@ -333,7 +325,7 @@ def test_means_bound_every_completion_of_every_record_and_are_attained() -> None
         for accepted in range(drafted + 1)
         for met in (range(accepted, 3) if accepted == drafted else (accepted,))
     ]
-    reached: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+    reached = {}
     for steps in itertools.combinations_with_replacement(kinds, 4):
         drafted, accepted, met = np.transpose(steps)
         tokens = 1 + np.minimum(met[:, None], [0, 1, 2]).mean(axis=0)

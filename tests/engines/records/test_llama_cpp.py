@@ -2,15 +2,13 @@
 start anew.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from otm.engines.records import estimate_tokens, parse_acceptance, survival_bounds
 
 
-def one_line(accepted: np.ndarray, drafted: int, positions: int) -> str:
+def one_line(accepted, drafted, positions):
     """Print a request as the server does: rates to three decimals, the mean to two."""
     steps = accepted.size
     rates = ", ".join(f"{np.mean(accepted > i):.3f}" for i in range(positions))
@@ -24,7 +22,7 @@ def one_line(accepted: np.ndarray, drafted: int, positions: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_steps_and_counts_are_recovered_up_to_what_rounding_hides(seed: int) -> None:
+def test_steps_and_counts_are_recovered_up_to_what_rounding_hides(seed):
     """Below 400 steps three decimals tell counts apart; the mean's two decimals leave few
     candidates for the steps, and another number of them prints the same line.
     """
@@ -41,7 +39,7 @@ def test_steps_and_counts_are_recovered_up_to_what_rounding_hides(seed: int) -> 
     assert right >= 35
 
 
-def test_of_the_steps_that_fit_the_nearest_to_the_mean_are_taken() -> None:
+def test_of_the_steps_that_fit_the_nearest_to_the_mean_are_taken():
     """200 and 202 steps print the rate .5 and the mean 1.50."""
     (part,) = parse_acceptance(one_line(np.repeat([0, 1], 100), 200, 1)).parts
     assert (part.steps, part.accepted) == (200, 100)
@@ -50,7 +48,7 @@ def test_of_the_steps_that_fit_the_nearest_to_the_mean_are_taken() -> None:
 
 
 @pytest.mark.parametrize(("steps", "positions"), [(400, 1), (900, 1), (450, 3)])
-def test_a_mean_of_one_leaves_the_steps_to_the_drafts(steps: int, positions: int) -> None:
+def test_a_mean_of_one_leaves_the_steps_to_the_drafts(steps, positions):
     accepted = np.zeros(steps, dtype=int)
     accepted[0] = 1
     line = one_line(accepted, positions * steps, positions)
@@ -59,7 +57,7 @@ def test_a_mean_of_one_leaves_the_steps_to_the_drafts(steps: int, positions: int
     assert (record.parts[0].steps, record.unlocated) == (steps, 0)
 
 
-def test_steps_that_the_mean_rules_out_are_not_taken() -> None:
+def test_steps_that_the_mean_rules_out_are_not_taken():
     """Eleven steps would fit the rate, 3/11, but the mean says ten."""
     line = one_line(np.repeat([0, 1], [7, 3]), 10, 1)
     line = line.replace("    3 accepted", "   10 accepted").replace(" 1.30", " 2.00")
@@ -67,7 +65,7 @@ def test_steps_that_the_mean_rules_out_are_not_taken() -> None:
     assert (part.steps, part.accepted) == (10, 10)
 
 
-def test_a_list_that_is_cut_short_is_not_the_mean() -> None:
+def test_a_list_that_is_cut_short_is_not_the_mean():
     """An n-gram drafter drafts 16 tokens; the list has the 3 positions of the draft model."""
     accepted = np.array([0, 2, 16, 16, 5, 0, 1, 16, 3, 16])
     record = parse_acceptance(one_line(accepted, 160, 3))
@@ -81,7 +79,7 @@ def test_a_list_that_is_cut_short_is_not_the_mean() -> None:
     assert survival_bounds(record).upper.tolist() == [1, 1, 1]
 
 
-def totals(drafter: str, calls: int, drafted: int, accepted: int, rates: str) -> str:
+def totals(drafter, calls, drafted, accepted, rates):
     return (
         f"statistics {drafter:>16}: #calls(b,g,a) = {1:4} {calls:6} {calls:6}, #gen drafts = "
         f"{calls:6}, #acc drafts = {calls:5}, "
@@ -91,7 +89,7 @@ def totals(drafter: str, calls: int, drafted: int, accepted: int, rates: str) ->
     )
 
 
-def test_running_totals_count_once_and_start_anew() -> None:
+def test_running_totals_count_once_and_start_anew():
     log = (
         totals("draft-mtp", 5, 10, 7, "0.800, 0.600")
         + (
@@ -112,8 +110,8 @@ def test_running_totals_count_once_and_start_anew() -> None:
     assert record.unlocated == pytest.approx(32 / 18)
 
 
-def test_interleaved_slots_keep_their_own_sums() -> None:
-    def line(slot: int, text: str) -> str:
+def test_interleaved_slots_keep_their_own_sums():
+    def line(slot, text):
         return f"slot print_timing: id  {slot} | task 3 | {text}\n"
 
     log = (
@@ -129,7 +127,7 @@ def test_interleaved_slots_keep_their_own_sums() -> None:
     assert bare.survival.survival.tolist() == [0.8, 0.6]
 
 
-def test_without_trace_level_there_are_means() -> None:
+def test_without_trace_level_there_are_means():
     """A request that accepts nothing took as many steps a draft as the others."""
     line = "slot print_timing: id  0 | task 1 | draft acceptance = 0.5 ({} accepted / 20 generated)"
     text = f"{line.format(14)}, mean len = 2.40\n{line.format(0)}, mean len =  1.00\n"

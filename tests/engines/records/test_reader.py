@@ -5,14 +5,11 @@ accepts 0, 1, 2, 2, 2. So two steps accept none, two one and six two; survival .
 a step.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import operator
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +24,7 @@ from otm.trees import interchange
 STEPS = [0, 1, 2, 2, 2]
 
 
-def payload(**changed: Any) -> dict[str, Any]:
+def payload(**changed):
     """What vLLM says of one of the two requests, in summary."""
     return {
         "mean_acceptance_length": 2.4,
@@ -40,7 +37,7 @@ def payload(**changed: Any) -> dict[str, Any]:
     } | changed
 
 
-def response(found: dict[str, Any] | None) -> dict[str, Any]:
+def response(found):
     return {
         "choices": [{"text": "x"}],
         "usage": {"completion_tokens": 12},
@@ -48,7 +45,7 @@ def response(found: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def lines(*values: Any) -> str:
+def lines(*values):
     return "".join(json.dumps(value) + "\n" for value in values)
 
 
@@ -110,7 +107,7 @@ LLAMA_TOTALS = "".join(
 TRT = {"iter": 3, "iterLatencyMS": 20.0, "kvCacheStats": {}}
 
 
-def iteration(requests: int, accepted: int, drafted: int) -> dict[str, Any]:
+def iteration(requests, accepted, drafted):
     stats = {
         "numDraftTokens": drafted,
         "numAcceptedTokens": accepted,
@@ -218,7 +215,7 @@ OF_REQUESTS = ("vLLM per", "SGLang", "AIPerf records", "TensorRT-LLM resp", "lla
 
 
 @pytest.mark.parametrize(("name", "text"), WITH_LAW.items(), ids=WITH_LAW)
-def test_engines_agree_on_one_run(name: str, text: str) -> None:
+def test_engines_agree_on_one_run(name, text):
     record = parse_acceptance(text)
     assert name.startswith(record.form)
     assert record.steps == pytest.approx(10, rel=1e-9)
@@ -306,7 +303,7 @@ LLAMA_2026 = (
         ("TensorRT-LLM responses, means", json.dumps(TRT_RESPONSE), 2.4, None),
     ],
 )
-def test_lines_that_tell_means(form: str, text: str, mean: float, drafts: float | None) -> None:
+def test_lines_that_tell_means(form, text, mean, drafts):
     """V0's accepted tokens also stand behind rejected ones: 1 + 8547/4437 would be 2.93."""
     record = parse_acceptance(text)
     assert (record.form, record.measured) == (form, 0)
@@ -323,7 +320,7 @@ def test_lines_that_tell_means(form: str, text: str, mean: float, drafts: float 
         (LLAMA_2025.partition("draft acc")[0], "llama.cpp"),
     ],
 )
-def test_an_engine_that_does_not_speculate_is_told_so(text: str, engine: str) -> None:
+def test_an_engine_that_does_not_speculate_is_told_so(text, engine):
     with pytest.raises(otm.errors.InvalidParameter, match=f"{engine}'s, but speculation is off"):
         parse_acceptance(text)
 
@@ -360,9 +357,7 @@ def test_an_engine_that_does_not_speculate_is_told_so(text: str, engine: str) ->
         (COUNTERS, None, None, None),
     ],
 )
-def test_times_that_records_hold(
-    text: str, running: int | None, token: float | None, draft: float | None
-) -> None:
+def test_times_that_records_hold(text, running, token, draft):
     times = parse_acceptance(text).times
     if running is None or times is None:
         assert times is running
@@ -372,7 +367,7 @@ def test_times_that_records_hold(
 
 
 @pytest.mark.parametrize("digits", ["9" * 5000, "-" + "9" * 5000, "1e999", "NaN"])
-def test_numbers_that_no_engine_can_mean_are_refused_by_type(digits: str) -> None:
+def test_numbers_that_no_engine_can_mean_are_refused_by_type(digits):
     texts = (
         f'{{"meta_info": {{"spec_verify_ct": {digits}, "spec_accept_histogram": [1, 2]}}}}',
         LLAMA_2026.replace("78 acc", f"{digits.strip('-')} acc"),
@@ -384,12 +379,12 @@ def test_numbers_that_no_engine_can_mean_are_refused_by_type(digits: str) -> Non
             parse_acceptance(text)
 
 
-def verified(**changed: Any) -> str:
+def verified(**changed):
     """Ten of SGLang's steps in a file."""
     return json.dumps({"spec_verify_ct": 10} | changed)
 
 
-def sglang(**changed: Any) -> str:
+def sglang(**changed):
     return json.dumps({"meta_info": META | {"spec_accept_histogram": [1, 1, 3]} | changed})
 
 
@@ -489,7 +484,7 @@ SPECFORGE = {
         (VLLM_LOG.replace("Accepted: 14 tokens, Drafted: 20 tokens, ", ""), {"steps": None}),
     ],
 )
-def test_what_a_record_says(text: str, told: dict[str, Any]) -> None:
+def test_what_a_record_says(text, told):
     record = parse_acceptance(text)
     for name, value in told.items():
         assert operator.attrgetter(name)(record) == pytest.approx(value), name
@@ -502,7 +497,7 @@ def test_what_a_record_says(text: str, told: dict[str, Any]) -> None:
         ("set,pos_0,pos_1\na,0.8,0.6\nb,0.5,\n", "pooled_mean", "has 2 parts with rates only"),
     ],
 )
-def test_what_a_record_cannot_say(text: str, attribute: str, said: str) -> None:
+def test_what_a_record_cannot_say(text, attribute, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         getattr(parse_acceptance(text), attribute)
 
@@ -510,14 +505,14 @@ def test_what_a_record_cannot_say(text: str, attribute: str, said: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "hello", "{}", "[]", "1", "{}\n{}", "a,b\n1,2\n", '{"accept_length": 2.4}', "\x00"]
 )
-def test_what_is_not_recognised_says_what_was_looked_for(text: str) -> None:
+def test_what_is_not_recognised_says_what_was_looked_for(text):
     with pytest.raises(otm.errors.InvalidParameter) as caught:
         parse_acceptance(text)
     for form in FORMS:
         assert form.marks in str(caught.value)
 
 
-def test_records_are_looked_for_to_a_depth() -> None:
+def test_records_are_looked_for_to_a_depth():
     """64 objects around one are opened; what is deeper is not found, and no stack overflows."""
     around = lambda n: '{"a": ' * n + WITH_LAW["vLLM bench"] + "}" * n  # noqa: E731
     assert parse_acceptance(around(64)).steps == pytest.approx(10)
@@ -525,7 +520,7 @@ def test_records_are_looked_for_to_a_depth() -> None:
         parse_acceptance(around(65))
 
 
-def test_counts_beyond_what_floats_hold_are_refused() -> None:
+def test_counts_beyond_what_floats_hold_are_refused():
     assert Tally.of_histogram([2**53], name="all").steps == 2**53
     with pytest.raises(otm.errors.InvalidParameter, match="integers ≥ 0"):
         Tally.of_histogram([2**53 + 1], name="all")
@@ -540,12 +535,12 @@ def test_counts_beyond_what_floats_hold_are_refused() -> None:
         COUNTERS + COUNTERS.replace("vllm:", "llamacpp:"),
     ],
 )
-def test_what_is_of_several_forms_is_refused(text: str) -> None:
+def test_what_is_of_several_forms_is_refused(text):
     with pytest.raises(otm.errors.InvalidParameter, match=r"of 2|counters of one engine"):
         parse_acceptance(text)
 
 
-def wrong(**changed: Any) -> str:
+def wrong(**changed):
     return json.dumps(response(payload(**changed)))
 
 
@@ -628,12 +623,12 @@ def wrong(**changed: Any) -> str:
     ],
     ids=lambda text: text[:60],
 )
-def test_damage_is_refused(text: str) -> None:
+def test_damage_is_refused(text):
     with pytest.raises((otm.errors.InvalidParameter, otm.errors.InvalidDistribution)):
         _ = parse_acceptance(text).survival
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files(tmp_path):
     file = tmp_path / "record.txt"
     file.write_bytes(b"\xef\xbb\xbf" + VLLM_LOG.encode())
     assert read_acceptance(file).steps == pytest.approx(10)
@@ -641,10 +636,10 @@ def test_files(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     for path in (file, tmp_path, tmp_path / "absent", 3.5, None, b"x\x00"):
         with pytest.raises(otm.errors.InvalidParameter, match="path must name a file"):
-            read_acceptance(path)  # type: ignore[arg-type]
+            read_acceptance(path)
 
 
-def test_every_form_is_found_by_its_own_marks() -> None:
+def test_every_form_is_found_by_its_own_marks():
     texts = [
         *WITH_LAW.values(),
         *(lines(BENCH | {"accept_length": 2.4}).replace("spec_decode", "x"), json.dumps(SPECFORGE)),
@@ -656,18 +651,18 @@ def test_every_form_is_found_by_its_own_marks() -> None:
     assert {one[0].name for one in found} == {form.name for form in FORMS}
 
 
-def test_nothing_is_unpickled_or_executed() -> None:
+def test_nothing_is_unpickled_or_executed():
     harmful = r"\b(pickle|marshal|shelve|ctypes|subprocess|yaml)\b|\b(eval|exec)\("
     for module in (*Path(inspect.getfile(records)).parent.glob("*.py"), interchange.__file__):
         assert not re.search(harmful, Path(module).read_text(encoding="utf-8")), module
 
 
-def test_a_record_has_a_step() -> None:
+def test_a_record_has_a_step():
     with pytest.raises(otm.errors.InvalidParameter, match="at least one verification step"):
         AcceptanceRecord(form="x", unit="request", parts=(), convention="")
 
 
-def test_every_form_names_its_source() -> None:
+def test_every_form_names_its_source():
     modules = [thing for thing in vars(reader).values() if hasattr(thing, "FORM")]
     named = {
         form.name
@@ -683,14 +678,14 @@ def test_every_form_names_its_source() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no endless file")
-def test_a_file_without_end_is_refused() -> None:
+def test_a_file_without_end_is_refused():
     with pytest.raises(otm.errors.TooLarge, match="zero has more than"):
         read_acceptance("/dev/zero")
 
 
-def test_the_size_of_a_text_is_checked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_text_is_checked_first(monkeypatch):
     monkeypatch.setattr(records.document, "MAX_TEXT", 10)
     with pytest.raises(otm.errors.TooLarge):
         parse_acceptance("x" * 11)
     with pytest.raises(otm.errors.InvalidParameter):
-        parse_acceptance(b"x")  # type: ignore[arg-type]
+        parse_acceptance(b"x")

@@ -1,9 +1,5 @@
 """A record by itself: what passed between two scrapes, several put together, how one prints."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,12 +9,12 @@ from otm.engines.records.record import Times
 
 
 def server(
-    steps: float,
-    accepted: float,
-    drafted: float | None = None,
-    survivors: list[float] | None = None,
-    **known: Any,
-) -> AcceptanceRecord:
+    steps,
+    accepted,
+    drafted=None,
+    survivors=None,
+    **known,
+):
     listed = None if survivors is None else np.array(survivors, dtype=np.float64)
     part = Tally("", float(steps), float(accepted), drafted, listed)
     return AcceptanceRecord(
@@ -26,7 +22,7 @@ def server(
     )
 
 
-def test_what_passed_between_two_scrapes() -> None:
+def test_what_passed_between_two_scrapes():
     """Counters that began with a list shorter by one position."""
     early, late = server(10, 14, 20.0, [8, 6]), server(30, 44, 70.0, [24, 15, 5])
     passed = late.since(early)
@@ -41,9 +37,7 @@ def test_what_passed_between_two_scrapes() -> None:
     ("old", "new", "drafted"),
     [(0.0, 20.0, 20), (0.0, 0.0, 0), (5.0, 20.0, 15), (None, 20.0, None), (5.0, None, None)],
 )
-def test_drafts_between_two_scrapes(
-    old: float | None, new: float | None, drafted: float | None
-) -> None:
+def test_drafts_between_two_scrapes(old, new, drafted):
     passed = server(30, 0, new).since(server(10, 0, old))
     assert (passed.drafted, passed.parts[0].survivors) == (drafted, None)
 
@@ -66,14 +60,12 @@ def test_drafts_between_two_scrapes(
         (server(30, 44, None, [25, 5]), server(10, 14, None, [8, 6]), "Counters only rise"),
     ],
 )
-def test_what_are_no_two_scrapes(
-    late: AcceptanceRecord, early: AcceptanceRecord, said: str
-) -> None:
+def test_what_are_no_two_scrapes(late, early, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         late.since(early)
 
 
-def test_records_put_together_keep_what_they_share() -> None:
+def test_records_put_together_keep_what_they_share():
     times = Times({1: 0.01}, 1)
     one = server(10, 14, length=2, reported_mean=2.5, notes=("a", "b"), times=times)
     other = server(30, 44, length=2, notes=("b", "c"))
@@ -89,7 +81,7 @@ def test_records_put_together_keep_what_they_share() -> None:
     "records",
     [[], [server(1, 1), server(1, 1, form="page")], [server(1, 1), server(1, 1, unit="run")]],
 )
-def test_records_of_several_forms_stay_apart(records: list[AcceptanceRecord]) -> None:
+def test_records_of_several_forms_stay_apart(records):
     with pytest.raises(otm.errors.InvalidParameter, match="are of one form"):
         AcceptanceRecord.together(records)
 
@@ -111,7 +103,7 @@ def test_records_of_several_forms_stay_apart(records: list[AcceptanceRecord]) ->
         ),
     ],
 )
-def test_how_a_record_prints(record: AcceptanceRecord, printed: str) -> None:
+def test_how_a_record_prints(record, printed):
     assert repr(record) == f"AcceptanceRecord({printed})"
 
 
@@ -128,7 +120,5 @@ def test_how_a_record_prints(record: AcceptanceRecord, printed: str) -> None:
         (None, 20.0, "unknown"),
     ],
 )
-def test_drafts_that_differ_show_in_their_sum(
-    survivors: list[float] | None, drafted: float | None, censoring: str
-) -> None:
+def test_drafts_that_differ_show_in_their_sum(survivors, drafted, censoring):
     assert server(10, sum(survivors or [14]), drafted, survivors).censoring == censoring

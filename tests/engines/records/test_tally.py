@@ -1,10 +1,5 @@
 """Counts of one part, by hand, whichever way they are told."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +8,7 @@ from otm.engines.positions import MAX_POSITIONS
 from otm.engines.records import Tally, tally as module
 
 
-def told(part: Tally) -> dict[str, Any]:
+def told(part):
     """What a tally holds, as lists."""
     lists = (part.survivors, part.offered, part.pairs)
     return {
@@ -22,7 +17,7 @@ def told(part: Tally) -> dict[str, Any]:
     }
 
 
-def test_steps_are_counted_by_what_they_accepted_and_by_what_they_drafted() -> None:
+def test_steps_are_counted_by_what_they_accepted_and_by_what_they_drafted():
     part = Tally.of_steps([0, 2, 1, 0], [3, 2, 1, 0], name="a")
     assert told(part) == {
         "sums": (4, 3, 6),
@@ -33,7 +28,7 @@ def test_steps_are_counted_by_what_they_accepted_and_by_what_they_drafted() -> N
     assert told(Tally.of_steps([], [], name="")) == {"sums": (0, 0, 0), "lists": ([], [], [])}
 
 
-def test_a_histogram_with_and_without_what_was_on_offer() -> None:
+def test_a_histogram_with_and_without_what_was_on_offer():
     """Ten steps: two accept none, two one and six two; of three on offer, or of two or less."""
     part = Tally.of_histogram([2, 2, 6], name="a", drafted=30)
     assert told(part) == {"sums": (10, 14, 30), "lists": ([8, 6], None, None)}
@@ -46,7 +41,7 @@ def test_a_histogram_with_and_without_what_was_on_offer() -> None:
     assert Tally.of_histogram([2, 2, 6], name="a", drafted=14).drafted == 14
 
 
-def test_survivors_are_levelled_within_the_rounding_of_three_decimals() -> None:
+def test_survivors_are_levelled_within_the_rounding_of_three_decimals():
     part = Tally.of_survivors([7, 7.02, 3], steps=10, name="a")
     assert told(part) == {"sums": (10, 17, None), "lists": ([7, 7, 3], None, None)}
     part = Tally.of_survivors([10.02, 4], steps=10, name="a", accepted=20, drafted=40.0)
@@ -92,12 +87,12 @@ def test_survivors_are_levelled_within_the_rounding_of_three_decimals() -> None:
         (lambda: Tally.of_mean(2.0 + MAX_POSITIONS, name="a"), "counts the target's token"),
     ],
 )
-def test_what_are_no_counts(make: Callable[[], Tally], said: str) -> None:
+def test_what_are_no_counts(make, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         make()
 
 
-def test_the_largest_counts_are_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_counts_are_counts(monkeypatch):
     assert Tally.of_steps([0], [MAX_POSITIONS], name="").drafted == MAX_POSITIONS
     assert Tally.of_histogram([2**53], name="").steps == 2**53
     monkeypatch.setattr(module, "MAX_STEPS", 3)

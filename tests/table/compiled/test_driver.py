@@ -1,7 +1,5 @@
 """When rows are read as they are, divided, sorted, or sorted once more."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from otm.table.table import NAMES
 from tests.tolerance import rounding
 
 
-def test_rows_are_divided_unless_they_sum_to_1_and_have_no_sign() -> None:
+def test_rows_are_divided_unless_they_sum_to_1_and_have_no_sign():
     rows = np.array([[0.25, 0.75, -0.0], [1.0, 2.0, 1.0], [0.5, 0.5, 0.0], [-1.0, 1.0, 1.0]])
     for number, least in ((0, 0.25), (1, 0.25), (2, 0.5)):
         (unit,), (whole,), (zeros,) = driver.unit_chunk(rows[[number]])
@@ -26,8 +24,8 @@ def test_rows_are_divided_unless_they_sum_to_1_and_have_no_sign() -> None:
 
 
 def test_a_sorted_row_is_put_in_order_where_its_tokens_are_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Be they the first two of a block; ratios that differ by less than the packed index takes."""
     q, put = np.full((1, 512), 2.0**-9), []
     p = q.copy()
@@ -38,7 +36,7 @@ def test_a_sorted_row_is_put_in_order_where_its_tokens_are_not(
         assert put == seen
 
 
-def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_the_races_are_not_sorted(monkeypatch):
     """But those whose groups are too long to be put in order by hand: nearly equal ratios in the
     middle, far ones around.
     """
@@ -62,7 +60,7 @@ def test_rows_without_the_races_are_not_sorted(monkeypatch: pytest.MonkeyPatch) 
         )
 
 
-def test_what_memory_held_before_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_memory_held_before_changes_nothing(monkeypatch):
     rng, names = np.random.default_rng(3), [name for name in NAMES if name not in RACES]
     p, q = (otm.examples.dirichlet(300, rng=rng, rows=2, concentration=0.5) for _ in range(2))
     monkeypatch.setattr(driver, "_SHORTEST_BINNED", 2)
@@ -80,8 +78,8 @@ def test_what_memory_held_before_changes_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     rng = np.random.default_rng(6)
     q = np.full((2, 300), 1 / 300)
     p = q * (1 + 2.0**-50 * rng.permutation(300))
@@ -102,20 +100,20 @@ def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(
         ) < rounding(300, 3)
 
 
-def test_read_only_arrays_are_compiled_for_no_anew() -> None:
+def test_read_only_arrays_are_compiled_for_no_anew():
     acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1])
     made = (first_pass.read_rows, second_pass.walk_rows)
-    before = [len(f.signatures) for f in made]  # type: ignore[attr-defined]
+    before = [len(f.signatures) for f in made]
     mass = np.array([[0.5, 0.25, 0.25, 0.0]])
     mass.flags.writeable = False
     acceptance_table(draft=mass, target=mass, k=[1], log_draft=np.zeros((1, 4)))
     acceptance_table(draft=mass.astype(np.float32), target=mass.astype(np.float32), k=[1])
-    assert [len(f.signatures) for f in made] == before  # type: ignore[attr-defined]
+    assert [len(f.signatures) for f in made] == before
 
 
 def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """A distribution is read as it stands; beside weights, signs or a row that is mostly empty it
     is not divided either.
     """
@@ -146,7 +144,7 @@ def test_what_no_distribution_is_beside_a_row_changes_none_of_its_bits(
         assert np.isnan(driver.chunk_values(wrong, wrong, [1], NAMES)[2]).all()
 
 
-def test_logarithms_that_a_softmax_has_left_are_read() -> None:
+def test_logarithms_that_a_softmax_has_left_are_read():
     """With zeros and tokens of one side only, in a distribution as it stands; of other rows they
     are taken, whatever is given.
     """

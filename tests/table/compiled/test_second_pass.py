@@ -1,7 +1,5 @@
 """Series that stand for sums over many tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from otm.table.compiled.common import LIST_RACE, PER_K, POISSON, TERMS, add_mome
 from otm.table.compiled.second_pass import NARROW, close_stretch
 
 
-def test_moments_stand_for_the_powers_and_quotients_of_a_stretch() -> None:
+def test_moments_stand_for_the_powers_and_quotients_of_a_stretch():
     """At the edge of the stretch's width, from tiny match probabilities to 1, for few and many
     drafts; one term less shows.
     """

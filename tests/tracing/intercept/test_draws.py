@@ -1,9 +1,6 @@
 """Draws by name: what a generator that was set back may draw, and what is recorded."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +9,7 @@ from otm.tracing.intercept.draws import DeferredDraw, ReplayedDraws, TracingDraw
 from otm.tracing.intercept.laws import MOST_OUTCOMES, SeedInteger, integers
 
 
-def test_the_same_state_draws_the_same_or_nothing() -> None:
+def test_the_same_state_draws_the_same_or_nothing():
     draws = TracingDraws(Execution())
     (first,), (again,) = draws.uniforms("state", 1), draws.uniforms("state", 1)
     assert first.sources == again.sources
@@ -20,7 +17,7 @@ def test_the_same_state_draws_the_same_or_nothing() -> None:
         draws.uniforms("state", 2)
 
 
-def test_what_was_drawn_is_drawn_again() -> None:
+def test_what_was_drawn_is_drawn_again():
     draws = TracingDraws(Execution())
     u, v = draws.uniforms("the argument", 2)
     assert not draws.drew
@@ -42,20 +39,20 @@ def test_what_was_drawn_is_drawn_again() -> None:
         again.uniforms("any", 1)
 
 
-def test_what_nobody_looked_at_may_be_anywhere() -> None:
+def test_what_nobody_looked_at_may_be_anywhere():
     draws = TracingDraws(Execution())
     draws.uniforms("the argument", 8)
     (values,) = draws.recorded()
     assert min(values) < 0.2 and max(values) > 0.8
 
 
-def test_an_open_answer_is_asked_for_once() -> None:
+def test_an_open_answer_is_asked_for_once():
     answer = DeferredDraw(itertools.count().__next__)
     assert [answer.resolve(), answer.resolve()] == [0, 0]
 
 
 @pytest.mark.parametrize("use", [lambda seed: seed / 2, lambda seed: seed < 5])
-def test_a_seed_is_for_seeding(use: Callable[[SeedInteger], object]) -> None:
+def test_a_seed_is_for_seeding(use):
     draws = TracingDraws(Execution())
     seed, again = (integers(draws, "state", 1, 7, MOST_OUTCOMES + 8)[0] for _ in range(2))
     assert isinstance(seed + 3, SeedInteger)
@@ -64,12 +61,12 @@ def test_a_seed_is_for_seeding(use: Callable[[SeedInteger], object]) -> None:
         use(seed)
 
 
-def test_no_integer_is_below_itself() -> None:
+def test_no_integer_is_below_itself():
     with pytest.raises(ValueError, match="low >= high"):
         integers(TracingDraws(Execution()), "state", 1, 3, 3)
 
 
 @pytest.mark.parametrize("row", [(0.5, -0.5), (1.5, -0.5), (0.0, 0.0)])
-def test_weights_are_probabilities(row: tuple[float, float]) -> None:
+def test_weights_are_probabilities(row):
     with pytest.raises(ValueError, match="non-negative"):
         TracingDraws(Execution()).choices("state", [row])

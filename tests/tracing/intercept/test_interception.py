@@ -1,10 +1,7 @@
 """Interception as a whole: states between executions, and audits of code that draws by itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from otm.tracing.intercept.draws import ReplayedDraws
 from otm.tracing.intercept.interception import intercepted
 
 
-def test_every_execution_begins_at_the_same_state() -> None:
+def test_every_execution_begins_at_the_same_state():
     found = []
     with intercepted() as interception:
         for _ in range(2):
@@ -29,17 +26,17 @@ def test_every_execution_begins_at_the_same_state() -> None:
 
 
 def test_draws_are_intercepted_once_for_all_drafts_of_an_audit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     begun = []
     before = tracing.intercepted
-    monkeypatch.setattr(tracing, "intercepted", lambda: begun.append(1) or before())  # type: ignore[func-returns-value]
+    monkeypatch.setattr(tracing, "intercepted", lambda: begun.append(1) or before())
     found = audit.exact(recursive, problem(2))  # which looks at whole rows
     assert (found.method, found.cells > 9) == ("branched", True)
     assert begun == [1]
 
 
-def test_the_compiler_of_torch_is_not_loaded_for_it() -> None:
+def test_the_compiler_of_torch_is_not_loaded_for_it():
     """It takes seconds."""
     code = (
         "import sys, torch; from otm.tracing.branching import trace; "
@@ -49,10 +46,10 @@ def test_the_compiler_of_torch_is_not_loaded_for_it() -> None:
     assert done.stdout.split("}")[1].strip() == "False"
 
 
-def test_a_battery_seeds_what_draws_by_itself() -> None:
+def test_a_battery_seeds_what_draws_by_itself():
     """The same seed gives the same samples, whatever was drawn before."""
 
-    def found() -> Any:
+    def found():
         torch.rand(3)
         return audit.battery(
             slanted,
@@ -65,13 +62,13 @@ def test_a_battery_seeds_what_draws_by_itself() -> None:
     assert first == second
 
 
-def slanted(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+def slanted(p, q, drafts, uniforms):
     """Sample the target from a sum of two uniforms, which has no branches."""
     u = float((torch.rand(()) + torch.rand(())) % 1.0)
     return int(np.searchsorted(np.cumsum(q)[:-1], u, side="right"))
 
 
-def single(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+def single(p, q, drafts, uniforms):
     """Speculative sampling in torch, with torch's randomness."""
     draft, target = torch.as_tensor(p), torch.as_tensor(q)
     x = int(drafts[0])
@@ -81,7 +78,7 @@ def single(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     return int(torch.multinomial(residual / residual.sum(), 1)), False
 
 
-def recursive(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
+def recursive(p, q, drafts, uniforms):
     """Recursive rejection of several drafts, residual by an exponential race."""
     draft, rest = torch.as_tensor(p), torch.as_tensor(q)
     for x in drafts.tolist():
@@ -92,23 +89,21 @@ def recursive(p: Any, q: Any, drafts: Any, uniforms: Any) -> tuple[int, bool]:
     return int((rest / torch.empty_like(rest).exponential_()).argmax()), False
 
 
-def lossy(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+def lossy(p, q, drafts, uniforms):
     """After a rejection the target is sampled."""
     x = int(drafts[0])
     accept = bool(torch.rand((), dtype=torch.float64) < torch.as_tensor(q / p)[x])
     return x if accept else int(torch.multinomial(torch.as_tensor(q), 1))
 
 
-def problem(k: int) -> otm.Problem:
+def problem(k):
     return otm.Problem(draft=[0.5, 0.3, 0.15, 0.05], target=[0.2, 0.35, 0.2, 0.25], law=otm.IID(k))
 
 
 @pytest.mark.parametrize(
     ("candidate", "k", "variation"), [(single, 1, 0.0), (recursive, 2, 0.0), (lossy, 1, 1 / 8)]
 )
-def test_candidates_with_torchs_randomness_are_followed(
-    candidate: Any, k: int, variation: float
-) -> None:
+def test_candidates_with_torchs_randomness_are_followed(candidate, k, variation):
     found = audit.exact(candidate, problem(k))
     assert (found.method, found.error) == ("branched", 0.0)
     assert found.verdict == ("not lossless" if variation else "lossless")
@@ -116,32 +111,32 @@ def test_candidates_with_torchs_randomness_are_followed(
     assert found.cells < 250
 
 
-def test_a_battery_branches_too_and_says_so() -> None:
+def test_a_battery_branches_too_and_says_so():
     found = audit.battery(lossy, only="exact", laws=[otm.IID(1)], seconds=8.0, shrink_for=0)
     assert (found.verdict, found.reason) == ("not lossless", "")
     assert [means for means, _ in found.coverage.by] == ["branching on draws"]
     assert "by branching on draws" in str(found).splitlines()[1]
 
 
-def unfollowed(p: Any, q: Any, drafts: Any, uniforms: Any) -> int:
+def unfollowed(p, q, drafts, uniforms):
     torch.poisson(torch.ones(1))
     return single(p, q, drafts, uniforms)[0]
 
 
-def test_a_battery_of_what_escapes_is_sampled_and_says_why() -> None:
+def test_a_battery_of_what_escapes_is_sampled_and_says_why():
     found = audit.battery(unfollowed, laws=[otm.IID(1)], errors=audit.Errors(detect=0.2))
     assert found.verdict == "no difference found"
     assert "Not traced, since torch.poisson has no branches." in str(found).splitlines()
     assert [means for means, _ in found.coverage.by] == ["samples"]
 
 
-def test_a_probed_one_says_why() -> None:
+def test_a_probed_one_says_why():
     found = audit.exact(lambda p, q, drafts, uniforms: int(float(uniforms[0]) < q[1]), problem(1))
     assert found.method == "probed"
     assert "Not traced, since a random number was converted to a plain float (by" in str(found)
 
 
-def test_a_race_in_the_steps_of_a_verifier_is_exact() -> None:
+def test_a_race_in_the_steps_of_a_verifier_is_exact():
     pair = otm.Problem(draft=[0.6, 0.4], target=[0.25, 0.75], law=otm.IID(2))
     found = audit.library_sampler(otm.ListRace(), pair)
     assert (found.verdict, found.error) == ("lossless", 0.0)

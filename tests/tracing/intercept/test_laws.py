@@ -1,7 +1,5 @@
 """The table of draws: its names are the libraries', and its laws take what the libraries take."""
 
-from __future__ import annotations
-
 import inspect
 import random
 
@@ -16,7 +14,7 @@ OWN = {"size", "dtype", "out", "method"}
 """Arguments of NumPy that are no parameters of a law."""
 
 
-def test_every_name_is_one_of_its_library() -> None:
+def test_every_name_is_one_of_its_library():
     assert NUMPY.keys() <= {*dir(np.random.Generator), *dir(np.random)}
     assert PYTHON.keys() <= set(dir(random.Random))
     for name in TORCH:
@@ -24,13 +22,13 @@ def test_every_name_is_one_of_its_library() -> None:
 
 
 @pytest.mark.parametrize(("name", "entry"), TABLES)
-def test_a_law_takes_the_arguments_that_are_named(name: str, entry: Entry) -> None:
+def test_a_law_takes_the_arguments_that_are_named(name, entry):
     words = [word.partition("=") for word in entry.arguments.split()]
     named = {known or own for own, _, known in words} - OWN
     assert named <= set(inspect.signature(entry.law).parameters)
 
 
-def test_arguments_are_bound_in_order_and_by_name() -> None:
+def test_arguments_are_bound_in_order_and_by_name():
     entry = Entry(uniform, "from=low to=high")
     given = entry.bound((1.0,), {"to": 3.0})
     assert given == {"from": 1.0, "to": 3.0}

@@ -1,9 +1,6 @@
 """Draws from NumPy, by generators and by the functions of before."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,11 +46,11 @@ ABOVE_ONE = float(scipy.special.ndtr(-1.0))
 @pytest.mark.parametrize(
     "make", [lambda: np.random.default_rng(None), lambda: np.random], ids=["generator", "functions"]
 )
-def test_laws(make: Any, function: Any, expected: Any) -> None:
+def test_laws(make, function, expected):
     assert_law(lambda: function(make()), expected)
 
 
-def test_the_functions_of_before_take_a_shape_as_numbers() -> None:
+def test_the_functions_of_before_take_a_shape_as_numbers():
     pairs = even(*itertools.product((True, False), repeat=2))
     assert_law(lambda: tuple((np.random.rand(2) < 0.5).tolist()), pairs)
     assert_law(lambda: tuple((np.random.randn(1, 2) < 0.0)[0].tolist()), pairs)
@@ -61,7 +58,7 @@ def test_the_functions_of_before_take_a_shape_as_numbers() -> None:
     assert_law(lambda: int(seeded().integers(3)), even(0, 1, 2))
 
 
-def test_a_fixed_seed_repeats_itself_and_is_noticed() -> None:
+def test_a_fixed_seed_repeats_itself_and_is_noticed():
     """As traced, the seed's numbers are any; the executions on real randomness are the same every
     time.
     """
@@ -70,8 +67,8 @@ def test_a_fixed_seed_repeats_itself_and_is_noticed() -> None:
     assert contradicts_samples([law])
 
 
-def test_a_state_that_is_set_back_repeats_itself() -> None:
-    def function(uniforms: Any) -> Any:
+def test_a_state_that_is_set_back_repeats_itself():
+    def function(uniforms):
         state = np.random.get_state()
         first = bool(np.random.rand() < 0.5)
         np.random.set_state(state)
@@ -80,8 +77,8 @@ def test_a_state_that_is_set_back_repeats_itself() -> None:
     assert trace(function).mass == {(True, True): 0.5, (False, False): 0.5}
 
 
-def test_what_is_drawn_twice_need_not_be_looked_at() -> None:
-    def function() -> int:
+def test_what_is_drawn_twice_need_not_be_looked_at():
+    def function():
         state = np.random.get_state()
         np.random.rand()
         np.random.set_state(state)
@@ -100,19 +97,19 @@ def test_what_is_drawn_twice_need_not_be_looked_at() -> None:
         (lambda: np.asarray(np.random.rand(2), dtype=np.float64)[0] < 0.5, "plain float"),
     ],
 )
-def test_what_cannot_be_followed_is_said(function: Any, how: str) -> None:
+def test_what_cannot_be_followed_is_said(function, how):
     with pytest.raises(TraceAborted, match=how):
         trace(lambda uniforms: bool(function()))
 
 
-def test_a_generator_made_before_cannot_pass_unseen() -> None:
+def test_a_generator_made_before_cannot_pass_unseen():
     rng = np.random.default_rng(0)
     with pytest.raises(TraceAborted, match="another answer"):
         trace(lambda uniforms: [int(rng.integers(2)) for _ in range(64)].count(1))
 
 
-def test_everything_is_as_before_afterwards() -> None:
-    def found() -> tuple[Any, ...]:
+def test_everything_is_as_before_afterwards():
+    def found():
         return (str(np.random.get_state()), *map(vars(np.random).get, dir(np.random)))
 
     before = found()

@@ -2,13 +2,10 @@
 that cannot be followed.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random
 from random import random as imported_before
-from typing import Any
 
 import pytest
 
@@ -40,12 +37,12 @@ from tests.tracing.intercept.laws import assert_law, even
         (lambda: int(random.random() * 4), even(*range(4))),
     ],
 )
-def test_laws(function: Any, expected: Any) -> None:
+def test_laws(function, expected):
     assert_law(function, expected)
 
 
-def test_a_generator_that_is_seeded_again_says_the_same_again() -> None:
-    def function() -> Any:
+def test_a_generator_that_is_seeded_again_says_the_same_again():
+    def function():
         first = random.Random(5).random() < 0.5
         return first, random.Random(5).random() < 0.75
 
@@ -64,12 +61,12 @@ def test_a_generator_that_is_seeded_again_says_the_same_again() -> None:
         (lambda: random.getrandbits(40) / 2**40 < 0.5, "very many outcomes"),
     ],
 )
-def test_what_cannot_be_followed_is_said(function: Any, how: str) -> None:
+def test_what_cannot_be_followed_is_said(function, how):
     with pytest.raises(TraceAborted, match=how):
         trace(lambda uniforms: function())
 
 
-def test_everything_is_as_before_afterwards() -> None:
+def test_everything_is_as_before_afterwards():
     before = random.getstate(), random.random, math.log, random.Random.getrandbits
     trace(lambda uniforms: random.random() < 0.5)
     assert (random.getstate(), random.random, math.log, random.Random.getrandbits) == before

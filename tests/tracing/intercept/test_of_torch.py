@@ -2,11 +2,8 @@
 followed.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
-from typing import Any
 
 import pytest
 import torch
@@ -24,18 +21,18 @@ COIN = {True: 0.25, False: 0.75}
 PLACES = list(itertools.product((0, 1), repeat=2))
 
 
-def race_in_place() -> int:
+def race_in_place():
     return int(W.clone().div_(torch.empty_like(W).exponential_()).argmax(dim=-1))
 
 
-def guarded_race() -> int:
+def guarded_race():
     """As engines guard it: noise that is 0, infinite or no number is replaced, and never is."""
     noise = torch.empty_like(W).exponential_()
     safe = torch.where((noise == 0) | torch.isinf(noise) | torch.isnan(noise), 1e-10, noise)
     return int((W / torch.where(torch.isfinite(safe), safe, 1e-10)).argmax())
 
 
-def rows_of_their_own() -> tuple[int, ...]:
+def rows_of_their_own():
     """Noise drawn row by row into a larger tensor, each row with a generator of its own."""
     noise = torch.empty(2, 3, dtype=torch.float64)
     for i, row in enumerate(noise):
@@ -43,7 +40,7 @@ def rows_of_their_own() -> tuple[int, ...]:
     return tuple((W / noise).argmax(dim=-1).tolist())
 
 
-def overwritten() -> tuple[bool, ...]:
+def overwritten():
     """Numbers copied, overwritten by plain values, and by one of them in every place."""
     u, v, w = torch.rand(2), torch.zeros(2), torch.zeros(2)
     v.copy_(u)
@@ -53,7 +50,7 @@ def overwritten() -> tuple[bool, ...]:
     return tuple((torch.cat([u[:1], v, w[1:]]) < 0.25).tolist())
 
 
-def kept() -> tuple[int, ...]:
+def kept():
     """A block assembled as kernels do: filled, overwritten where a draft is kept, padded."""
     output = torch.full((1, 2), -1)
     sampled = torch.multinomial(W.expand(2, 3), 1).view(1, 2)
@@ -139,7 +136,7 @@ def kept() -> tuple[int, ...]:
         (lambda: bool(torch.randn(()) > 0), even(True, False)),
     ],
 )
-def test_laws(function: Any, expected: Any) -> None:
+def test_laws(function, expected):
     law = trace(lambda uniforms: function())
     if function is rows_of_their_own:  # fixed seeds: exactly followed, and known to be fixed
         assert contradicts_samples([law])
@@ -148,8 +145,8 @@ def test_laws(function: Any, expected: Any) -> None:
         assert_law(function, expected)
 
 
-def test_what_is_not_looked_at_is_not_branched_on() -> None:
-    def function(uniforms: Any) -> int:
+def test_what_is_not_looked_at_is_not_branched_on():
+    def function(uniforms):
         u, tokens = torch.rand(8), torch.multinomial(W.expand(8, 3), 1)
         n = int((u < 0.5).to(torch.int64).cumprod(0).sum())
         return int(tokens[n]) if n < 2 else -1
@@ -159,14 +156,12 @@ def test_what_is_not_looked_at_is_not_branched_on() -> None:
 
 
 @pytest.mark.parametrize(("weights", "coarsest"), [(W, 2.0**-53), (W.float(), 2.0**-24)])
-def test_arithmetic_of_single_precision_widens_the_tolerance(
-    weights: torch.Tensor, coarsest: float
-) -> None:
+def test_arithmetic_of_single_precision_widens_the_tolerance(weights, coarsest):
     assert trace(lambda uniforms: int(torch.multinomial(weights, 1))).coarsest == coarsest
 
 
-def test_what_single_precision_cannot_tell_is_not_held_against_the_trace() -> None:
-    def function(uniforms: Any) -> Any:
+def test_what_single_precision_cannot_tell_is_not_held_against_the_trace():
+    def function(uniforms):
         u = torch.rand(1)
         return bool(u < HALF), bool(u < 0.5 + 2.0**-30)
 
@@ -182,7 +177,7 @@ def test_what_single_precision_cannot_tell_is_not_held_against_the_trace() -> No
         (lambda: -(-torch.rand_like(W).clamp(min=1e-8).log()).log(), 1e-8),
     ],
 )
-def test_guarded_noise_has_its_price_stated(noise: Any, least: float) -> None:
+def test_guarded_noise_has_its_price_stated(noise, least):
     law = trace(lambda uniforms: int((W.log() + noise()).argmax()))
     assert least <= law.error < 1e-6
     assert law.mass == pytest.approx(BY_WEIGHT, abs=law.error)
@@ -201,12 +196,12 @@ def test_guarded_noise_has_its_price_stated(noise: Any, least: float) -> None:
         (lambda: int(torch.multinomial(torch.rand(3), 1)), "as parameters"),
     ],
 )
-def test_what_cannot_be_followed_is_said(function: Any, how: str) -> None:
+def test_what_cannot_be_followed_is_said(function, how):
     with pytest.raises(TraceAborted, match=how):
         trace(lambda uniforms: function())
 
 
-def test_everything_is_as_before_afterwards() -> None:
+def test_everything_is_as_before_afterwards():
     before = torch.get_rng_state()
     trace(lambda uniforms: bool(torch.rand(1) < 0.5))
     assert torch.equal(torch.get_rng_state(), before)

@@ -2,10 +2,7 @@
 where there is one.
 """
 
-from __future__ import annotations
-
 import tracemalloc
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -16,7 +13,6 @@ import otm
 from otm import IID, Optimal, Problem, _arrays
 from otm.verifiers.optimal import batched
 from tests import strategies
-from tests.conftest import Backend
 from tests.verifiers.optimal.large import language_rows
 
 # Zeros, ties, p = q, disjoint supports, tiny masses, one draft token, and two pairs without
@@ -44,19 +40,19 @@ UGLY_TARGETS = [
 NEARLY_ONE = 1.0 - 2.0**-53
 
 
-def rescaled(values: Any, dtype: str) -> np.ndarray:
+def rescaled(values, dtype):
     """What the rule reads: rounded to `dtype`, then divided by the float64 sum."""
     wide = np.asarray(values).astype(dtype).astype(np.float64)
     return np.asarray(wide / wide.sum(axis=-1, keepdims=True))
 
 
-def prepared(backend: Backend, p: Any, q: Any, k: int, bins: int) -> batched.BatchedOptimalRule:
+def prepared(backend, p, q, k, bins):
     return otm.verifiers.prepare_batch(
         Optimal(bins=bins), Problem(draft=backend.array(p), target=backend.array(q), law=IID(k))
     )
 
 
-def _as(backend: Backend, values: np.ndarray) -> Any:
+def _as(backend, values):
     """Tokens and uniforms, which keep their dtype whatever the backend's."""
     if backend.library == "numpy":
         return values
@@ -65,9 +61,7 @@ def _as(backend: Backend, values: np.ndarray) -> Any:
     return torch.asarray(values.copy(), device=backend.device)
 
 
-def verified(
-    rule: Any, backend: Backend, drafts: np.ndarray, uniforms: np.ndarray
-) -> list[np.ndarray]:
+def verified(rule, backend, drafts, uniforms):
     answers = rule.verify(_as(backend, drafts), _as(backend, uniforms))
     return [backend.numpy(x) for x in answers]
 
@@ -82,9 +76,7 @@ def verified(
     st.sampled_from([1, 2, 3, 8, 64, 10**6]),
     st.sampled_from([1, 2, 7, 64]),
 )
-def test_on_numpy_every_row_is_the_single_rule(
-    pairs: list[tuple[np.ndarray, np.ndarray]], k: int, bins: int
-) -> None:
+def test_on_numpy_every_row_is_the_single_rule(pairs, k, bins):
     p, q = (np.stack(side) for side in zip(*pairs, strict=True))
     problem = Problem(draft=p, target=q, law=IID(k))
     rule = otm.verifiers.prepare_batch(Optimal(bins=bins), problem)
@@ -98,9 +90,7 @@ def test_on_numpy_every_row_is_the_single_rule(
 
 
 @pytest.mark.parametrize(("k", "bins"), [(1, 64), (2, 2), (8, 64)])
-def test_every_kind_verifies_as_the_single_rule_of_what_it_reads(
-    backend: Backend, k: int, bins: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_verifies_as_the_single_rule_of_what_it_reads(backend, k, bins, monkeypatch):
     """Float32 rows are rescaled in float64: the same law, accept steps and residual draws."""
     for drafter, target in ((UGLY_DRAFTS, UGLY_TARGETS), language_rows(200, 7, (4,))):
         rule = prepared(backend, drafter, target, k, bins)
@@ -130,7 +120,7 @@ def test_every_kind_verifies_as_the_single_rule_of_what_it_reads(
             np.testing.assert_array_equal(verified(rule, backend, drafts, uniforms)[0], output)
 
 
-def test_shapes_kinds_and_devices(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shapes_kinds_and_devices(backend, monkeypatch):
     """Leading axes, one row alone, one draft for all rows, and rows in chunks."""
     p, q = language_rows(40, 0, (6,))
     rule = prepared(backend, p.reshape(2, 3, 40), q.reshape(2, 3, 40), 4, 64)
@@ -165,7 +155,7 @@ def test_shapes_kinds_and_devices(backend: Backend, monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(got, backend.numpy(want).reshape(6, 7))
 
 
-def test_a_uniform_that_rounds_up_to_the_total(backend: Backend) -> None:
+def test_a_uniform_that_rounds_up_to_the_total(backend):
     # two units of 2⁻¹⁰⁷⁴: (1 − 2⁻⁵³) of it is all of it
     mass = np.asarray([[0.0, 1e-323, 0.0], [0.0, 0.0, 1e-323]])
     tokens = batched._draws(_as(backend, mass), _as(backend, np.full((2, 1), NEARLY_ONE)))
@@ -176,7 +166,7 @@ def test_a_uniform_that_rounds_up_to_the_total(backend: Backend) -> None:
 # -------------------------------------------------------------------------------------------------
 
 
-def test_full_vocabulary(backend: Backend) -> None:
+def test_full_vocabulary(backend):
     p, q = language_rows(128_256, 13, (2,))
     rule = prepared(backend, p, q, 8, 4096)
     best = otm.optimal_acceptance(Problem(draft=p, target=q, law=IID(8)))
@@ -196,7 +186,7 @@ def test_full_vocabulary(backend: Backend) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", [5, 32])  # five rows are cut worst: chunks of two
-def test_peak_memory_is_below_four_times_the_input(dtype: str, count: int) -> None:
+def test_peak_memory_is_below_four_times_the_input(dtype, count):
     p, q = (x.astype(dtype) for x in language_rows(1 << 15, 14, (count,)))
     problem = Problem(draft=p, target=q, law=IID(8))
     limit = 4 * (problem.draft.nbytes + problem.target.nbytes)
@@ -216,7 +206,7 @@ def test_peak_memory_is_below_four_times_the_input(dtype: str, count: int) -> No
 # -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_refused(backend: Backend) -> None:
+def test_what_is_refused(backend):
     p, q = language_rows(12, 16, (3,))
     problem = Problem(draft=backend.array(p), target=backend.array(q), law=IID(2))
     for verifier, law, named in (
@@ -247,7 +237,7 @@ def test_what_is_refused(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8"])
-def test_drafts_of_narrow_integers(backend: Backend, kind: str) -> None:
+def test_drafts_of_narrow_integers(backend, kind):
     """A vocabulary that such an integer cannot count to is no reason to refuse its tokens."""
     p, q = language_rows(70_000, 3, (2,))
     rule = prepared(backend, p, q, 2, 64)
@@ -256,7 +246,7 @@ def test_drafts_of_narrow_integers(backend: Backend, kind: str) -> None:
     np.testing.assert_array_equal(wide, narrow)
 
 
-def test_a_rule_made_without_gradients_keeps_no_graph() -> None:
+def test_a_rule_made_without_gradients_keeps_no_graph():
     torch = pytest.importorskip("torch")
     tracked = torch.zeros((2, 50), dtype=torch.float64, requires_grad=True).softmax(-1)
     for draft, target in ((tracked, tracked.detach()), (tracked.detach(), tracked)):
@@ -267,7 +257,7 @@ def test_a_rule_made_without_gradients_keeps_no_graph() -> None:
             assert not (part.draft.requires_grad or part.target.requires_grad)
 
 
-def test_a_failed_self_check_names_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_self_check_names_its_row(monkeypatch):
     p, q = language_rows(12, 17, (3,))
     outcomes = [mock.DEFAULT, otm.errors.SolverFailure("It misses.")]
     failing = mock.Mock(wraps=batched.scores_of_tokens, side_effect=outcomes)

@@ -1,7 +1,5 @@
 """Draws of the residual in one pass against the inverse of its running sum."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from otm._arrays import inverse_cdf
 from otm.verifiers.optimal import draws
 
 
-def agrees(residual: np.ndarray, uniforms: np.ndarray, drawn: np.ndarray) -> None:
+def agrees(residual, uniforms, drawn):
     """Same token, or one whose share of [0, 1) ends within rounding of the uniform; never one
     without mass.
     """
@@ -23,13 +21,13 @@ def agrees(residual: np.ndarray, uniforms: np.ndarray, drawn: np.ndarray) -> Non
         assert np.abs(between - uniforms[d]).max() <= 4 * len(residual) * 2.0**-53
 
 
-def uniforms_of(rng: np.random.Generator) -> np.ndarray:
+def uniforms_of(rng):
     return np.concatenate([[0.0, 2.0**-60, 0.5, 1 - 2.0**-53], rng.random(300)])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", [np.int16, np.int32])
-def test_binned(dtype: type, kind: type) -> None:
+def test_binned(dtype, kind):
     rng = np.random.default_rng(3)
     for width in (1, 511, 512, 513, 3000):
         p, q = (otm.examples.dirichlet(width, rng=rng, rows=4).astype(dtype) for _ in range(2))
@@ -47,7 +45,7 @@ def test_binned(dtype: type, kind: type) -> None:
             agrees(residual if residual.sum() > 0 else q[r].astype(np.float64), u[m], drawn[m])
 
 
-def test_a_rule_draws_one_or_many_from_the_same_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_draws_one_or_many_from_the_same_law(monkeypatch):
     rng = np.random.default_rng(4)
     p, q = otm.examples.dirichlet(2000, rng=rng, rows=2)
     rule = otm.prepare(otm.Optimal(), otm.Problem(draft=p, target=q, law=otm.IID(3)))

@@ -1,7 +1,5 @@
 """Scores at real size: exact deviations at full vocabulary, and Monte Carlo."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ SAMPLES = 400_000
 RADIUS = float(np.sqrt(np.log(2 * (GROUPS + 1) / 1e-9) / (2 * SAMPLES)))
 
 
-def group_masses(problem: Problem, tokens: np.ndarray, masses: np.ndarray) -> np.ndarray:
+def group_masses(problem, tokens, masses):
     """Masses of sixteen groups of equal draft mass in the order of q/p, where every error of the
     scores would show.
     """
@@ -31,7 +29,7 @@ def group_masses(problem: Problem, tokens: np.ndarray, masses: np.ndarray) -> np
 
 
 @pytest.mark.parametrize("k", [2, 8])
-def test_monte_carlo_at_32000_tokens(k: int) -> None:
+def test_monte_carlo_at_32000_tokens(k):
     p, q = language_rows(32_000, k)
     problem = Problem(draft=p, target=q, law=IID(k))
     draws = run(otm.prepare(Optimal(), problem), size=SAMPLES, rng=np.random.default_rng(100 + k))
@@ -41,7 +39,7 @@ def test_monte_carlo_at_32000_tokens(k: int) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 2, 8, 10**6])
-def test_exact_at_full_vocabulary(k: int) -> None:
+def test_exact_at_full_vocabulary(k):
     p, q = language_rows(128_256, seed=7)
     problem = Problem(draft=p, target=q, law=IID(k))
     rule = otm.prepare(Optimal(), problem)
@@ -54,7 +52,7 @@ def test_exact_at_full_vocabulary(k: int) -> None:
     assert rule.scores.num_atoms <= 300
 
 
-def test_top_k_truncation_and_float32() -> None:
+def test_top_k_truncation_and_float32():
     rng = np.random.default_rng(4)
     logits = 3 * rng.standard_normal(32_000)
     p = otm.from_logits(logits, top_k=100)
@@ -78,9 +76,7 @@ def test_top_k_truncation_and_float32() -> None:
     ],
     ids=["the best end is beside it", "the best end is elsewhere"],
 )
-def test_a_cut_inside_a_bin_of_little_mass_is_found(
-    heavy: list[float], ratios: list[float], light: tuple[float, float]
-) -> None:
+def test_a_cut_inside_a_bin_of_little_mass_is_found(heavy, ratios, light):
     """Two thousand tokens of 1e-6 together, whose ratios differ by a hundredth around the cut: by
     whole bins of the ratio 2e-9 of the optimum would be missed.
     """

@@ -2,8 +2,6 @@
 vocabularies and ugly distributions.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from fractions import Fraction
@@ -20,9 +18,8 @@ from otm.overlap.curve import Containment
 from otm.overlap.lumped_row import RowSteps
 from otm.verifiers.optimal.bins import bin_tokens
 from otm.verifiers.optimal.score_pieces import moment, upper_gap
-from otm.verifiers.optimal.scores import Nodes, Scores, build_scores, optimal_selection
+from otm.verifiers.optimal.scores import Nodes, build_scores, optimal_selection
 from tests import strategies
-from tests.conftest import Backend
 from tests.tolerance import UNIT_ROUNDOFF, rounding
 from tests.verifiers.optimal.large import language_rows
 
@@ -33,7 +30,7 @@ COUNTS = st.sampled_from([1, 2, 3, 4, 7, 64, 65, 1000, 10**6])
 # --------------------------------------------------------------------------------
 
 
-def law_of_the_pieces(scores: Scores, k: int) -> list[Fraction]:
+def law_of_the_pieces(scores, k):
     """E[g(U)] of each atom in rational arithmetic, from the float ends of its pieces."""
     moments, lengths = [Fraction(0)] * len(scores.level), [Fraction(0)] * len(scores.level)
     for owner, gap, length in zip(
@@ -48,7 +45,7 @@ def law_of_the_pieces(scores: Scores, k: int) -> list[Fraction]:
 
 @settings(max_examples=100)
 @given(strategies.pairs(max_tokens=6), st.sampled_from([1, 2, 3, 4, 7, 40]))
-def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], k: int) -> None:
+def test_the_pieces_have_the_selection_law(pair, k):
     # Independent of `achieved`: moments of the pieces as exact fractions; what a token draws is a
     # mixture of two atoms.
     problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
@@ -72,9 +69,7 @@ def test_the_pieces_have_the_selection_law(pair: tuple[np.ndarray, np.ndarray], 
 
 @settings(max_examples=200)
 @given(strategies.pairs(max_tokens=40), COUNTS)
-def test_ugly_distributions_at_every_number_of_drafts(
-    pair: tuple[np.ndarray, np.ndarray], k: int
-) -> None:
+def test_ugly_distributions_at_every_number_of_drafts(pair, k):
     problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
     rule = otm.prepare(Optimal(), problem)
     s, q = rule.selection_law, problem.target
@@ -97,12 +92,12 @@ def test_ugly_distributions_at_every_number_of_drafts(
         assert (np.minimum(x, 1.0) ** k - k * close <= G).all()
 
 
-def nodes_of(p: np.ndarray, level: np.ndarray) -> Nodes:
+def nodes_of(p, level):
     """Nodes at tokens in descending order of their levels, with nothing between them."""
     return Nodes(level, p, p * level, np.zeros(1), np.zeros(1), np.full(1, -1))
 
 
-def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
+def test_atoms_at_some_levels_select_like_atoms_at_all():
     for V, k in [(300, 2), (2000, 2), (500, 8), (300, 64), (400, 10**6)]:
         p, q = language_rows(V, k)
         rule = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(k)))
@@ -120,7 +115,7 @@ def test_atoms_at_some_levels_select_like_atoms_at_all() -> None:
 
 
 @pytest.mark.parametrize(("k", "V"), [(2, 3000), (3, 200), (8, 200)])
-def test_ratios_that_leave_no_room_make_every_token_an_atom(k: int, V: int) -> None:
+def test_ratios_that_leave_no_room_make_every_token_an_atom(k, V):
     # q(T) = P(T)^k for every prefix: each is a minimising cut, the core is tight everywhere, the
     # scores are intervals in order.
     p = otm.examples.dirichlet(V, rng=np.random.default_rng(5))
@@ -152,7 +147,7 @@ def test_ratios_that_leave_no_room_make_every_token_an_atom(k: int, V: int) -> N
     st.floats(1e-12, 1.0),
     st.floats(0.0, 1.0),
 )
-def test_places_invert_moments(size: Containment, width: float, at: float) -> None:
+def test_places_invert_moments(size, width, at):
     (c, k), steep = size, size.steepest
     gap = at * (1 - width) / max(1, steep / 20) if width < 0.9 else at * (1 - width)
     value = moment(gap, width, size)
@@ -168,7 +163,7 @@ def test_places_invert_moments(size: Containment, width: float, at: float) -> No
     assert moment(found, width, size) == pytest.approx(value, rel=3000 * UNIT_ROUNDOFF, abs=1e-15)
 
 
-def test_uniforms_at_the_ends_select_a_draft_and_what_is_never_drafted_loses() -> None:
+def test_uniforms_at_the_ends_select_a_draft_and_what_is_never_drafted_loses():
     problem = Problem(draft=[0.5, 0.5, 0.0], target=[0.2, 0.3, 0.5], law=IID(2))
     rule = otm.prepare(Optimal(), problem)
     ends = [0.0, np.nextafter(1.0, 0.0), 0.5, 1e-300]
@@ -181,7 +176,7 @@ def test_uniforms_at_the_ends_select_a_draft_and_what_is_never_drafted_loses() -
     np.testing.assert_allclose(residual.sum(axis=1), 1)
 
 
-def test_the_kernel_refuses_too_many_drafts() -> None:
+def test_the_kernel_refuses_too_many_drafts():
     rule = otm.prepare(Optimal(), Problem(draft=[0.5, 0.5], target=[0.3, 0.7], law=IID(513)))
     with pytest.raises(otm.errors.TooLarge, match="512"):
         rule.split(np.zeros((1, 513), dtype=np.int64))
@@ -205,19 +200,19 @@ def test_the_kernel_refuses_too_many_drafts() -> None:
         (lambda s: {"mass": s.mass * (1 - 1e-9)}, "length"),
     ],
 )
-def test_a_wrong_law_is_never_returned(broken: object, condition: str) -> None:
+def test_a_wrong_law_is_never_returned(broken, condition):
     p, q = otm.examples.dirichlet(30, rng=np.random.default_rng(1), rows=2)
     scores = otm.prepare(Optimal(), Problem(draft=p, target=q, law=IID(3))).scores
     scores.check()
     moved = dataclasses.replace(scores, gap=0.5 * scores.gap)
     missed = abs(moved.mass @ moved.achieved - 1.0)
     assert 0.1 < missed == pytest.approx(moved.residuals["mass"])
-    wrong = dataclasses.replace(scores, **broken(scores))  # type: ignore[operator]
+    wrong = dataclasses.replace(scores, **broken(scores))
     with pytest.raises(SolverFailure, match=condition):
         wrong.check()
 
 
-def test_a_law_outside_the_core_is_refused() -> None:
+def test_a_law_outside_the_core_is_refused():
     # Two atoms of mass ½ with levels 0.2 and 1.8: s = (0.1, 0.9), but both drafts are token 0 with
     # probability ¼.
     with pytest.raises(SolverFailure, match="moment"):
@@ -226,7 +221,7 @@ def test_a_law_outside_the_core_is_refused() -> None:
         )
 
 
-def test_bins_by_hand(backend: Backend) -> None:
+def test_bins_by_hand(backend):
     """Fifty of half an exponent from 2⁻²⁴ to 2; what cannot be drafted belongs to none."""
     p = np.array([0.25, 0.25, 0.25, 0.25, 0.0])
     q = p * 2.0 ** np.array([-30.0, -20.3, -3.1, -0.6, 0.0])
@@ -238,7 +233,7 @@ def test_bins_by_hand(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("bins", [1, 64, 4096])
-def test_bins_of_many_equal_tokens(bins: int) -> None:
+def test_bins_of_many_equal_tokens(bins):
     """A bin's mass is a sum over its tokens: rounding is counted by tokens, not by bins."""
     uniform = np.full(50_257, 1 / 50_257)
     problem = otm.Problem(draft=uniform, target=uniform, law=otm.IID(2))
@@ -254,9 +249,7 @@ def test_bins_of_many_equal_tokens(bins: int) -> None:
         ([7.5e-18, 0.375, 5e-324, 0.0, 0.625], [0.0, 0.78, 5e-324, 0.217, 0.003]),
     ],
 )
-def test_a_token_of_the_least_mass_needs_no_pieces(
-    draft: list[float], target: list[float], k: int
-) -> None:
+def test_a_token_of_the_least_mass_needs_no_pieces(draft, target, k):
     """Products of its mass lose all digits; it would upset the places of the others."""
     problem = otm.Problem(
         draft=otm.normalise(np.array(draft)), target=otm.normalise(np.array(target)), law=otm.IID(k)
