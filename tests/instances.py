@@ -7,6 +7,7 @@ verifier does it need a line in the table here.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -153,6 +154,7 @@ def named_problem(name: str, law: otm.Law) -> otm.Problem | None:
     return make_problem(law, rows, target)
 
 
+@functools.cache
 def named_problems(law: otm.Law) -> list[tuple[str, otm.Problem]]:
     """Every named instance that the law can draft from."""
     found = [(name, named_problem(name, law)) for name in NAMED]

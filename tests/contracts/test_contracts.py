@@ -212,7 +212,7 @@ class TestPairs:
             )
         for law in laws:
             problem = instances.make_problem(law, *instances.ROWS["tiny"])
-            for drafts in live_drafts(problem)[0][::5]:
+            for drafts in live_drafts(problem)[0][::25]:
                 try:
                     row = otm.kernel(verifier, problem, drafts)
                 except otm.errors.InvalidParameter as error:
