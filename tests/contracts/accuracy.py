@@ -6,10 +6,16 @@ import otm
 from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
 
 
+_SHARED: dict[tuple[otm.Verifier, otm.Law], bool] = {}
+"""Whether a verifier of a law's drafts shares randomness: known once one rule is prepared."""
+
+
 def accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
     """What the law of this verifier's output is accurate to."""
-    shared = isinstance(otm.prepare(verifier, problem), otm.verifiers.Shared)
-    return COLLECTED if shared else rounding(problem.num_tokens, problem.law.size)
+    pair = verifier, problem.law
+    if pair not in _SHARED:
+        _SHARED[pair] = isinstance(otm.prepare(verifier, problem), otm.verifiers.Shared)
+    return COLLECTED if _SHARED[pair] else rounding(problem.num_tokens, problem.law.size)
 
 
 def value_accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
