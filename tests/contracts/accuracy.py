@@ -5,7 +5,6 @@ from __future__ import annotations
 import otm
 from tests.tolerance import CERTIFIED_GAP, COLLECTED, rounding
 
-
 _SHARED: dict[tuple[otm.Verifier, otm.Law], bool] = {}
 """Whether a verifier of a law's drafts shares randomness: known once one rule is prepared."""
 

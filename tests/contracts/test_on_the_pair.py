@@ -30,7 +30,7 @@ from otm.sequence import (
 from otm.trees import TreeShape
 from tests.contracts.alarms import alarms
 
-TEXTS = 1_000
+TEXTS = 500
 SHAPE = TreeShape([0, 0, 1, 1, 2])
 DECODERS = [
     DraftSelection(3, 2),
