@@ -396,12 +396,13 @@ def _brief(value: Any) -> str:
         return f"{value:.12g}"
     if not array_api_compat.is_array_api_obj(value):
         return repr(value) if not isinstance(value, Mapping) else f"<{len(value)} entries>"
-    if value.ndim == 0:
-        return _brief(value.item())
-    if value.ndim > 1 or len(value) > _SHOWN:
-        dtype = str(value.dtype).removeprefix("torch.")
-        return f"<{' × '.join(map(str, value.shape))} {dtype}>"
-    return f"[{', '.join(f'{x:.12g}' for x in to_numpy(untracked(value)).tolist())}]"
+    array: Any = value
+    if array.ndim == 0:
+        return _brief(array.item())
+    if array.ndim > 1 or len(array) > _SHOWN:
+        dtype = str(array.dtype).removeprefix("torch.")
+        return f"<{' × '.join(map(str, array.shape))} {dtype}>"
+    return f"[{', '.join(f'{x:.12g}' for x in to_numpy(untracked(array)).tolist())}]"
 
 
 @functools.lru_cache(maxsize=64)

@@ -341,7 +341,7 @@ class _Parts:
             )
         else:
             mean = (self.won * first * any_other + self.lost * loser * second).sum(axis=-1)
-        return complex(np.log(mean.mean()))
+        return complex(np.log(np.mean(mean)))
 
     def power(self, tokens: int, level: float, near: float) -> float:
         """Return how often a marked text is flagged, exact near a chance, by a test of a level."""

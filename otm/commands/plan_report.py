@@ -518,7 +518,7 @@ def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:
         if len(plan.lower) == 1:
             return
         shown = range(1, min(len(plan.lower), MAX_COLUMNS + 1))
-        rows = [
+        rows: list[tuple[str, ...]] = [
             ("drafts", *map(str, shown)),
             ("x plain, at least", *(f"{plan.lower[n]:.2f}" for n in shown)),
             ("  at most", *(f"{plan.upper[n]:.2f}" for n in shown)),

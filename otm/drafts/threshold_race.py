@@ -144,7 +144,9 @@ class ThresholdRace(CurveLaw):
         p, subsets = draft[support], all_subsets(len(support))
         c = Fraction(self.c) if draft.dtype == object else self.c
         inside, outside = (
-            sum(np.where(held, mass, 0 * mass) for held, mass in zip(sets.T, p, strict=True))
+            np.asarray(
+                sum(np.where(held, mass, 0 * mass) for held, mass in zip(sets.T, p, strict=True))
+            )
             for sets in (subsets, ~subsets)
         )
         last = 1 / (inside + c * outside)

@@ -100,7 +100,7 @@ class NoiseTree(SizedTree, MatchingDecoder):
                 "A scale must be a positive number, or one for each level; got none. Pass "
                 "scale=1.0, say."
             )
-        object.__setattr__(self, "scale", scales if len(scales) > 1 else scales[0])
+        object.__setattr__(self, "scale", scales[0] if len(scales) == 1 else scales)
         if self.cells is not None:
             object.__setattr__(self, "cells", check_count(self.cells, name="cells", minimum=2))
 

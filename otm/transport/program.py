@@ -86,9 +86,10 @@ def optimum_program(problem: Problem) -> TransportProgram:
     # The likeliest token's marginal follows from all others. Stated too, it would differ from what
     # follows by a rounding of the totals, and solvers call that infeasible.
     others = np.delete(np.arange(single.num_tokens), np.argmax(single.target))
+    written: Any = cp.sum(plan, axis=0)
     constraints = (
         cp.sum(plan, axis=1) == table.mass,
-        cp.sum(plan, axis=0)[others] == single.target[others],
+        written[others] == single.target[others],
     )
     acceptance = cp.sum(cp.multiply(member.astype(np.float64), plan))
     return TransportProgram(
