@@ -42,7 +42,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 
 # Tests of what an optional library does are left out where it is not installed; all others run.
 _ABOUT = {
-    "matplotlib": "contracts/calls contracts/test_on_the_pair test_drawing test_plot test_tabular",
+    "matplotlib": "contracts/calls test_drawing test_plot test_tabular",
     "numba": "overlap/test_compiled table/compiled/test_driver table/compiled/test_second_pass "
     "verifiers/optimal/test_draws",
     "ot": "transport/test_lp",

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import otm
-from figures import figure5
 from otm.sequence import (
     BlockVerification,
     DraftSelection,
@@ -29,6 +28,8 @@ from otm.sequence import (
 )
 from otm.trees import TreeShape
 from tests.contracts.alarms import alarms
+
+figure5 = pytest.importorskip("figures.figure5")  # the wheel is tested without the figures
 
 TEXTS = 500
 SHAPE = TreeShape([0, 0, 1, 1, 2])
