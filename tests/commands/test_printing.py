@@ -5,13 +5,15 @@ import sys
 
 import pytest
 
-from otm.__main__ import main
 
-
-def test_help_is_shown_where_letters_are_few(monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "words"), [("otm.__main__", ["audit", "--help"]), ("figures.__main__", ["--help"])]
+)
+def test_help_is_shown_where_letters_are_few(module, words, monkeypatch):
+    main = pytest.importorskip(module).main  # the wheel is tested without the figures
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
     with pytest.raises(SystemExit, match="0"):
-        main(["audit", "--help"])
+        main(words)
     sys.stdout.flush()
     assert rb"\u20" in written.getvalue()
