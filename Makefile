@@ -54,7 +54,7 @@ format: $(STAMPS)/lint ## rewrites the sources in the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMPS)/docs ## the site with its executed gallery, in build/site; a warning is an error
+docs: $(STAMPS)/test ## the site with its executed gallery, in build/site; a warning is an error
 	$(BIN)/python -m sphinx -b html -n -W --keep-going -q -d build/doctrees docs build/site
 	@echo "built: build/site/index.html"
 
@@ -108,9 +108,6 @@ $(STAMPS)/test: $(STAMPS)/analysis
 
 $(STAMPS)/lint: $(STAMPS)/analysis
 	$(PIP) --editable . --group lint --group test
-	touch $@
-
-$(STAMPS)/docs: $(STAMPS)/test
 	touch $@
 
 $(STAMPS)/dist: $(STAMPS)/venv pyproject.toml

@@ -132,8 +132,12 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
         """Call the function row by row."""
         drafts = _drafts(problem, rng, size)
         width = count_uniforms(self.num_uniforms, problem.num_drafts, problem.num_tokens)
-        code: Any = self  # its field of a function is a method to some type checkers
-        outputs, said = run_rows(code, problem, drafts, rng.random((size, width)))
+        outputs, said = run_rows(
+            self,  # pyright: ignore[reportArgumentType]: a field's default function, taken as a method
+            problem,
+            drafts,
+            rng.random((size, width)),
+        )
         return Drawn(outputs, drafts, said)
 
     def supports(self, law: Law) -> bool:
@@ -144,8 +148,13 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
         """Return the exact audit on one problem, by tracing or probing."""
         table = live_drafts(given.law, given.draft)
         allowed = check_tolerance(tolerance, given.num_tokens, given.num_drafts)
-        code: Any = self
-        answers = output_law_on(code, given, table.tokens, table.mass, tolerance=allowed)
+        answers = output_law_on(
+            self,  # pyright: ignore[reportArgumentType]: as in `draw`
+            given,
+            table.tokens,
+            table.mass,
+            tolerance=allowed,
+        )
         return audit_of_answers(answers, table.tokens, given, name=self.name, tolerance=tolerance)
 
 
