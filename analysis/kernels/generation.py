@@ -125,7 +125,8 @@ class Speculative:
 
         Raises:
             Unsupported: on an argument that would go unread, or padding elsewhere.
-            InvalidDistribution: if a model's answers are no numbers.
+            InvalidDistribution: if a model's answers are no numbers, or a step is refused
+                (`analysis.kernels.step`).
         """
         pads = _paddings(input_ids, model_kwargs.pop("attention_mask", None))
         _check_request(generation_config, model_kwargs)
@@ -204,7 +205,16 @@ class Speculative:
             [[place.text[-1] for place in row] for row in nodes], device=laws.device
         )
         given = candidates, laws, draft, uniforms[:, :-1], uniforms[:, -1]
-        return self._verify(given, number, length)
+        step = self._verify(given, number, length)
+        if not step.count.all():
+            # drafting anew would choose among drafts, and so change the text's law
+            text = texts[int(step.count.argmin())].text
+            raise InvalidDistribution(
+                f"Every step must be answered; {self.decoder} refused one after {len(text)} tokens "
+                "of finite laws, for a draft of which its own law is 0. Check what the logits "
+                "processors keep from call to call."
+            )
+        return step
 
     def _verify(self, given: tuple[Tensor, ...], number: int, length: int) -> Verified:
         """Verify one sequence or several."""

@@ -26,7 +26,10 @@ class ScoreGrid:
         nodes, weights: of Gauss and Legendre on [0, 1], exact for degree K − 1.
         edges: `(bins + 1,)` of q/p, from 0 on; the last bin has no end and is given none.
         lowest, shift: the leading bits of q/p, as a number, less `lowest` are its bin.
-        groups: into how many bins between floor and cap are put, on either side of the cut.
+        quantiles: those that part what is between floor and cap into groups, on either side of
+            the cut.
+        place, bounded: `(bins + 1,)` the edges' numbers, and `(bins,)` which bins have an end.
+        inside: `(M + 1, M + 1, M + 1)`, which numbers of M marks lie between two.
     """
 
     mass: Tensor
@@ -36,7 +39,10 @@ class ScoreGrid:
     edges: Tensor
     lowest: int
     shift: int
-    groups: int
+    quantiles: Tensor
+    place: Tensor
+    bounded: Tensor
+    inside: Tensor
 
     @classmethod
     def of(
@@ -57,7 +63,7 @@ class ScoreGrid:
             cells: in how many cells, about, the score is resolved.
             octaves: bins reach from 2^−octaves to 2^octaves; what is beyond has one of its own.
             per_octave: bins between a power of 2 and the next, itself a power of 2.
-            groups: as the attribute.
+            groups: into how many bins between floor and cap are put, on either side of the cut.
 
         Raises:
             InvalidParameter: if a number is no integer of at least 1, `cells` of at least 2, or
@@ -85,11 +91,19 @@ class ScoreGrid:
             places,
             weights,
             np.concatenate([[0.0], ends, ends[-1:]]),
+            np.arange(1, groups) / groups,
         )
-        mass, gain, at, share, edges = (
+        mass, gain, at, share, edges, quantiles = (
             torch.tensor(array, dtype=torch.float64, device=device) for array in made
         )
-        return cls(mass, gain, at, share, edges, first - 1, shift, groups)
+        place, mark = (
+            torch.arange(number, device=device) for number in (len(edges), 2 * groups + 3)
+        )
+        inside = (mark[:, None, None] < mark) & (mark < mark[:, None])
+        return cls(
+            mass, gain, at, share, edges, first - 1, shift,
+            quantiles, place, place[:-1] < len(keys), inside,
+        )  # fmt: skip
 
     def bins(self, target: Tensor, draft: Tensor) -> Tensor:
         """Return each token's bin, int64; any of them for a token that is never drafted."""

@@ -18,6 +18,7 @@ the wanted levels come closest to all that the scores allow, and so on, once for
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 
@@ -29,85 +30,146 @@ from .vocabulary import Over, Rows, Selected, TorchRows
 _TINY = 1e-14
 """Masses that sums up to 1 in float64 hardly tell from 0."""
 
+_MOST = 1e300
+"""Of q/p, which a subnormal p would make infinite."""
+
+_NOTHING, _NO_LEVEL = 1e-300, 1e100
+"""What stands for such a mass in a denominator, and a level that only it can make."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bins:
+    """Sums over the bins of q/p at vertices, as far as no score enters.
+
+    Attributes:
+        masses: `(2, …, bins)`, p and q in each.
+        running: `(2, …, bins + 1)`, what is below each edge.
+        mean: `(…, bins)`, q/p of each bin as a whole.
+        under, over: `(…, bins + 1)`, the mass of p below and above each edge, where that is next to
+            nothing a number by which nothing is bounded.
+    """
+
+    masses: Tensor
+    running: Tensor
+    mean: Tensor
+    under: Tensor
+    over: Tensor
+
+    @classmethod
+    def of(cls, drafted: Tensor, wanted: Tensor, grid: ScoreGrid) -> Bins:
+        """Return what masses `(…, bins)` of p and q come to."""
+        masses = torch.stack([drafted, wanted])
+        running = _from_zero(masses)
+        below = running[0]
+        above = below[..., -1:] - below
+        return cls(
+            masses,
+            running,
+            torch.where(drafted > 0.0, wanted / drafted, grid.edges[:-1]),
+            torch.where(below > _TINY, below, _NOTHING),
+            torch.where(above > _TINY, above, torch.inf),
+        )
+
+    def by_level(self) -> list[Bins]:
+        """Return those of each level; levels are the axis before the last."""
+        parts = (one.movedim(-2, 0).contiguous() for one in vars(self).values())
+        return [Bins(*level) for level in zip(*parts, strict=True)]
+
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """How the law of the score at a vertex is split among the next tokens.
+    """How the law of the score at vertices is split among the next tokens.
 
     Attributes:
         mark: `(…, bins)` int64, the lower of the marks that tokens of a bin follow.
         base, slope: `(…, bins)`, base + slope·q/p is the probability of the upper one.
-        parts: `(3, …, M, M/2 + 1)`, of each mark: the mass of the scores below both ends, and how
+        mean: `(…, M)`, the mean gain of each mark's scores.
+        cells: `(…, C + 1)`, the law that is split, below each edge of its cells.
+        parts: `(3, …, M/2 + 1, M)`, of each mark: the mass of the scores below both ends, and how
             much of the mark's law is spread over the part.
-        level: `(2, …, bins)`, its first plus its second times q/p is a token's level: how often it
-            is the winner's for once that it is drafted.
     """
 
     mark: Tensor
     base: Tensor
     slope: Tensor
+    mean: Tensor
+    cells: Tensor
     parts: Tensor
-    level: Tensor
 
     @classmethod
-    def of(
-        cls, law: Tensor, weight: Tensor, drafted: Tensor, wanted: Tensor, grid: ScoreGrid
-    ) -> Split:
+    def of(cls, law: Tensor, weight: Tensor, bins: Bins, grid: ScoreGrid) -> Split:
         """Split a law of the score for the flat clip of F q/p.
 
         Args:
             law: `(…, C)`.
-            weight: `(…)`, F.
-            drafted, wanted: `(…, bins)` p and q in each bin.
+            weight: `(…, 1)`, F.
+            bins: of the vertices.
             grid: as made.
         """
         scores = _from_zero(torch.stack([law, law * grid.gain]))
-        least, most, cut, linear = _levels(scores, weight[..., None], drafted, wanted, grid)
-        marks = _marks(least, most, cut, torch.where(linear, drafted, 0.0), grid.groups)
+        least, most, cut, linear = _levels(scores, weight, bins, grid)
+        drafted, wanted = bins.masses
+        marks = _marks(least, most, cut, torch.where(linear, drafted, 0.0), grid)
         mark = torch.searchsorted(marks, least, right=True).sub_(1).clamp_(0, marks.shape[-1] - 2)
-        below, gap = marks.gather(-1, mark), marks.diff(dim=-1).gather(-1, mark)
-        scale = torch.where(gap > _TINY, 1.0 / gap, 0.0)
-        slope = torch.where(linear, weight[..., None] * scale, 0.0)
-        base = (torch.where(linear, 0.0, least) - below) * scale
-        upper = torch.minimum((base * drafted + slope * wanted).clamp(min=0.0), drafted)
-        follow = torch.zeros_like(marks).scatter_add(-1, mark, drafted - upper)
-        follow = follow.scatter_add(-1, mark + 1, upper)
+        gap = marks.diff(dim=-1)
+        scale = torch.where(gap > _TINY, 1.0 / gap, 0.0).gather(-1, mark)
+        slope = torch.where(linear, weight * scale, 0.0)
+        base = (torch.where(linear, 0.0, least) - marks.gather(-1, mark)) * scale
+        upper = torch.addcmul(base * drafted, slope, wanted).clamp_(min=0.0)
+        upper = torch.minimum(upper, drafted)
+        follow = torch.zeros_like(marks).scatter_add_(-1, mark, drafted - upper)
+        follow = follow.scatter_add_(-1, mark + 1, upper)
         z, sought = _from_zero(torch.stack([follow, follow * marks]))
-        lowest = _interpolated(z, scores)
+        lowest = _gained(z, scores, grid)
         # levels are no further apart than the scores allow
-        parts, mean = _nested(torch.stack([z, lowest, torch.maximum(sought, lowest)]))
-        at, step = mean.gather(-1, mark), mean.diff(dim=-1).gather(-1, mark)
-        level = torch.stack([at + base * step, slope * step])
-        level = level / (level[0] * drafted + level[1] * wanted).sum(dim=-1, keepdim=True)
-        return cls(mark, base, slope, parts, level)
+        curves = torch.stack([z, lowest, torch.maximum(sought, lowest)])
+        parts, mean = _nested(curves, grid.inside)
+        return cls(mark, base, slope, mean, scores[0], parts)
+
+    @classmethod
+    def stacked(cls, levels: Sequence[Split]) -> Split:
+        """Return splits of several levels as one, levels the axis before the last, no parts."""
+        four = (
+            torch.stack(one, dim=-2)
+            for one in zip(*((x.mark, x.base, x.slope, x.mean) for x in levels), strict=True)
+        )
+        return cls(*four, levels[0].cells, levels[0].parts)
+
+    def levels(self, masses: Tensor) -> Tensor:
+        """Return `(2, …, bins)`: the first plus the second times q/p is a token's level, how often
+        it is the winner's for once that it is drafted.
+
+        Args:
+            masses: `(2, …, bins)`, p and q in each bin.
+        """
+        step = self.mean.diff(dim=-1).gather(-1, self.mark)
+        first = torch.addcmul(self.mean.gather(-1, self.mark), self.base, step)
+        level = torch.stack([first, self.slope * step])
+        return level / (level * masses).sum(dim=(0, -1), keepdim=True)
 
     def law(self, before: Tensor, bin_: Tensor, ratio: Tensor) -> Tensor:
         """Return the law of the score `(…, C)` given the next token.
 
         Args:
             before: `(…, C)` the law that is split.
-            bin_, ratio: `(…)` the token's bin and q/p.
+            bin_, ratio: `(…, 1)` the token's bin and q/p, a number.
         """
-        mark, base, slope = (
-            part.gather(-1, bin_[..., None]) for part in (self.mark, self.base, self.slope)
-        )
-        upper = (base + torch.where(slope > 0.0, slope * ratio[..., None], 0.0)).clamp(0.0, 1.0)
-        both = torch.cat([mark, mark + 1], dim=-1)[..., None]
-        chance = torch.cat([1.0 - upper, upper], dim=-1)[..., None]
-        wide = both.expand(3, *both.shape[:-1], self.parts.shape[-1])
-        low, high, share = self.parts.gather(-2, wide)
-        dense = (chance * share / (high - low).clamp(min=_TINY)).flatten(-2)[..., None]
+        mark, base, slope = (part.gather(-1, bin_) for part in (self.mark, self.base, self.slope))
+        upper = torch.addcmul(base, slope, ratio).clamp_(0.0, 1.0)
+        both = torch.cat([mark, mark + 1], dim=-1)[..., None, :]
+        chance = torch.cat([1.0 - upper, upper], dim=-1)[..., None, :]
+        low, high, share = self.parts.gather(-1, both.expand(*self.parts.shape[:-1], 2))
+        dense = (chance * share / (high - low).clamp_(min=_TINY)).flatten(-2)
         low, high = (end.flatten(-2)[..., None] for end in (low, high))
-        cells = _from_zero(before)[..., None, :]
-        spread = torch.minimum(torch.maximum(cells, low), high).diff(dim=-1)
-        found = (dense * spread).sum(dim=-2)
+        spread = torch.minimum(torch.maximum(self.cells[..., None, :], low), high)
+        found = (dense[..., None] * spread).sum(dim=-2).diff(dim=-1).clamp_(min=0.0)
         total = found.sum(dim=-1, keepdim=True)
         # a token too unlikely to have a width of scores shares all of them
         return torch.where(total > 0.0, found / total, before)
 
 
 def _levels(
-    scores: Tensor, weight: Tensor, drafted: Tensor, wanted: Tensor, grid: ScoreGrid
+    scores: Tensor, weight: Tensor, bins: Bins, grid: ScoreGrid
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the least and the largest level `(…, bins)` in each bin, the first bin `(…, 1)` above
     the cut, and whether tokens of a bin `(…, bins)` have levels of their own.
@@ -115,26 +177,26 @@ def _levels(
     Args:
         scores: `(2, …, C + 1)`, mass and moment of the scores below the edges of the cells.
         weight: `(…, 1)`, F.
-        drafted, wanted: `(…, bins)`.
+        bins: of the vertices.
         grid: as made.
     """
-    least, most = weight * grid.edges[:-1], weight * grid.edges[1:]
-    mass = weight * wanted
-    z, sought = _from_zero(torch.stack([drafted, mass]))
-    held = _interpolated(z, scores)
-    cut = (sought - held).argmin(dim=-1, keepdim=True)
-    lower, had = held.gather(-1, cut), sought.gather(-1, cut)
+    edges = weight * grid.edges
+    least, most = edges[..., :-1], edges[..., 1:]
+    sought = weight * bins.running[1]
+    lack, cut = (sought - _gained(bins.running[0], scores, grid)).min(dim=-1, keepdim=True)
     # every edge bounds the floor from above and the cap from below, the right ones with equality
-    edge = torch.arange(z.shape[-1], device=z.device)
-    lifted = (lower - (had - sought)) / z
-    floor = torch.where((edge <= cut) & (z > _TINY), lifted, torch.inf).amin(dim=-1, keepdim=True)
-    rest = z[..., -1:] - z
-    lowered = (held[..., -1:] - lower - (sought - had)) / rest
-    cap = torch.where((edge >= cut) & (rest > _TINY), lowered, 0.0).amax(dim=-1, keepdim=True)
-    under = edge[:-1] < cut
-    linear = torch.where(under, least >= floor, most <= cap) & (edge[:-1] < len(edge) - 2)
-    mean = torch.where(drafted > 0.0, mass / drafted, least)
-    level = torch.where(under, torch.maximum(mean, floor), torch.minimum(mean, cap)).clamp(min=0.0)
+    above = grid.place >= cut
+    lifted = (sought - lack) / bins.under
+    lowered = (scores[1, ..., -1:] + lack - sought) / bins.over
+    floor = torch.where(grid.place <= cut, lifted, torch.inf).amin(dim=-1, keepdim=True)
+    cap = torch.where(above, lowered, 0.0).amax(dim=-1, keepdim=True)
+    # of sharp models a side of the cut may hold next to nothing, and nothing then bounds its levels
+    floor = torch.where(floor < _NO_LEVEL, floor, 0.0)
+    cap = torch.where(cap > 0.0, cap, torch.inf)
+    above = above[..., :-1]
+    linear = torch.where(above, most <= cap, least >= floor) & grid.bounded
+    mean = weight * bins.mean
+    level = torch.where(above, torch.minimum(mean, cap), torch.maximum(mean, floor)).clamp_(min=0.0)
     return (
         torch.where(linear, least, level),
         torch.where(linear, most, level),
@@ -143,57 +205,63 @@ def _levels(
     )
 
 
-def _marks(least: Tensor, most: Tensor, cut: Tensor, free: Tensor, groups: int) -> Tensor:
+def _marks(least: Tensor, most: Tensor, cut: Tensor, free: Tensor, grid: ScoreGrid) -> Tensor:
     """Return ascending marks `(…, 2 (groups + 1))`: the ends on either side of the cut, and levels
     that part the free mass in between into groups.
     """
-    mass, last = _from_zero(free), least.shape[-1] - 1
-    middle, whole = mass.gather(-1, cut), mass[..., -1:]
-    part = torch.arange(1, groups, device=least.device) / groups
-    sought = torch.cat([middle * part, middle + (whole - middle) * part], dim=-1)
+    mass = _from_zero(free)
+    middle, last = mass.gather(-1, cut), least.shape[-1] - 1
+    whole = torch.lerp(middle, mass[..., -1:], grid.quantiles)
+    sought = torch.cat([middle * grid.quantiles, whole], dim=-1)
     inner = torch.searchsorted(mass, sought, right=True).sub_(1)
-    from_ = torch.cat([inner, torch.zeros_like(cut), cut], dim=-1).clamp(0, last)
-    to = torch.cat([cut - 1, torch.full_like(cut, last)], dim=-1).clamp(min=0)
-    return torch.cat([least.gather(-1, from_), most.gather(-1, to)], dim=-1).sort(dim=-1).values
+    from_ = torch.cat([inner, cut], dim=-1).clamp_(0, last)
+    to = (cut - 1).clamp_(min=0)
+    marks = least[..., :1], least.gather(-1, from_), most.gather(-1, to), most[..., -1:]
+    return torch.cat(marks, dim=-1).sort(dim=-1).values
 
 
-def _nested(curves: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the parts of each mark, `(3, …, M, M/2 + 1)`, and its mean level.
+def _nested(curves: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the parts of each mark, `(3, …, M/2 + 1, M)`, and its mean level.
 
     Args:
         curves: `(3, …, M + 1)` along the marks: their mass, the moment of the lowest scores of
             that mass, and the moment that they want, not less.
+        inside: `(M + 1, M + 1, M + 1)`, which third lies between the first and the second.
     """
-    place = torch.arange(curves.shape[-1] - 1, device=curves.device)
-    first = torch.zeros_like(curves[0, ..., 1:], dtype=torch.int64)
-    end = first + len(place)
-    left = torch.ones_like(curves[0, ..., 1:])
-    factor, mean = left, torch.zeros_like(left)
-    at, scores, wanted = curves[..., :-1]
-    parts = []
+    size = curves.shape[-1]
+    # of the run from a to b, at every c in it: what spreading its scores evenly gives too much, and
+    # what the lowest ones would take away; the largest quotient is where the run falls in two
+    run = curves[..., None, :] - curves[..., None]
+    width, gained = run[0], run[1:]
+    even = gained / width.clamp(min=_TINY)
+    spare = width[..., None, :] * even[..., None] - gained[..., None, :]
+    room, lack = spare
+    falls = (torch.minimum(room, lack) > _TINY) & inside
+    most, split = torch.where(falls, lack / room, 0.0).flatten(-3, -2).max(dim=-1)
+    place = torch.arange(size - 1, device=curves.device)
+    first = torch.zeros_like(split[..., : size - 1])
+    end = first + (size - 1)
+    factor = torch.ones_like(most[..., : size - 1])
+    runs, shares = list[Tensor](), list[Tensor]()
     # one side of the cut has half of the marks
-    for remaining in reversed(range(len(place) // 2 + 1)):
-        ends = torch.cat([first, end], dim=-1)
-        from_, to = curves.gather(-1, ends.expand(3, *ends.shape)).chunk(2, dim=-1)
-        (z0, scores0, wanted0), (z1, scores1, wanted1) = from_, to
-        width = (z1 - z0).clamp(min=_TINY)
-        run = (at - z0) / width
-        lack = factor * (wanted0 + run * (wanted1 - wanted0) - wanted)
-        room = scores0 + run * (scores1 - scores0) - scores
-        inside = (place > first) & (lack > _TINY) & (room > _TINY)
-        found = torch.where(inside, lack / room, 0.0)
-        most = torch.zeros_like(left).scatter_reduce(-1, first, found, "amax").gather(-1, first)
-        share = most.clamp(max=1.0) if remaining else torch.zeros_like(left)
-        parts.append(torch.stack([z0, z1, left * (1.0 - share)]))
-        mean = mean + parts[-1][2] * (scores1 - scores0) / width
-        split = torch.where(inside & (found == most), place, len(place))
-        split = torch.full_like(first, len(place)).scatter_reduce(-1, first, split, "amin")
-        split = split.gather(-1, first)
-        first = torch.where(place >= split, split, first)
-        end = torch.where(place < split, torch.minimum(end, split), end)
-        factor = factor / torch.where(share > 0.0, share, 1.0)
-        left = left * share
-    return torch.stack(parts, dim=-1), mean
+    for _ in range((size - 1) // 2):
+        runs.append(first * size + end)
+        shares.append((factor * most.gather(-1, runs[-1])).clamp_(max=1.0))
+        where = split.gather(-1, runs[-1])
+        after = place >= where
+        first, end = torch.where(after, where, first), torch.where(after, end, where)
+        factor = factor / shares[-1].clamp(min=_TINY)
+    runs.append(first * size + end)
+    every = torch.stack(runs, dim=-2)
+    left = torch.nn.functional.pad(torch.stack(shares, dim=-2), (0, 0, 1, 1))
+    left[..., 0, :] = 1.0
+    reached = left[..., :-1, :].cumprod(dim=-2)
+    spread = reached * (1.0 - left[..., 1:, :])
+    at = curves[0][..., None, :].expand(*every.shape[:-1], size)
+    ends = at.gather(-1, every // size), at.gather(-1, every % size)
+    level = even[0].flatten(-2)[..., None, :].expand(*every.shape[:-1], size * size)
+    mean = (spread * level.gather(-1, every)).sum(dim=-2)
+    return torch.stack([*ends, spread]), mean
 
 
 def refined_scores(
@@ -248,26 +316,24 @@ class Scored:
         above = torch.nn.functional.pad(paths[..., :-1], (1, 0)).flatten(1)
         tokens = candidates.gather(1, paths.flatten(1))
         q, p = both.entries(above, tokens.clamp(min=0))
-        ratio = torch.where(p > 0.0, q.double() / p, 0.0 * q).view(size, k, length)
-        bin_ = grid.bins(q, p).view(size, k, length)
-        alive = (tokens >= 0).view(size, k, length).long().cumprod(dim=-1).bool()
-        drafted, wanted = (
-            rows(one, above).view(size, k, length, -1) for one in both.bin_sums(grid)
+        shape = size, k, length, 1
+        ratio, bin_ = ratios(q, p).view(shape).unbind(2), grid.bins(q, p).view(shape).unbind(2)
+        alive = (tokens >= 0).view(shape).cumprod(dim=2).bool().unbind(2)
+        bins = Bins.of(
+            *(rows(one, above).view(size, k, length, -1) for one in both.bin_sums(grid)), grid
         )
         law = grid.mass.expand(size, k, -1)
-        weight = torch.ones_like(law[..., 0])
-        levels = []
-        for i in range(length):
-            split = Split.of(law, weight, drafted[:, :, i], wanted[:, :, i], grid)
-            levels.append(split.level)
-            refined = split.law(law, bin_[..., i], ratio[..., i])
-            live = alive[..., i]
-            bound = torch.minimum(weight * ratio[..., i], (refined * grid.gain).sum(dim=-1))
-            law = torch.where(live[..., None], refined, law)
-            weight = torch.where(live, bound, weight)
-        wins = win_probabilities(law, torch.ones_like(alive[..., 0]), grid)
-        sound = (wins.isfinite() & weight.isfinite()).all(dim=-1)
-        return cls(wins, torch.stack(levels, dim=-2), sound)
+        weight = torch.ones_like(law[..., :1])
+        splits = []
+        for i, vertices in enumerate(bins.by_level()):
+            splits.append(Split.of(law, weight, vertices, grid))
+            refined = splits[-1].law(law, bin_[i], ratio[i])
+            gain = (refined * grid.gain).sum(dim=-1, keepdim=True)
+            law = torch.where(alive[i], refined, law)
+            weight = torch.where(alive[i], torch.minimum(weight * ratio[i], gain), weight)
+        wins = win_probabilities(law, torch.ones_like(alive[0][..., 0]), grid)
+        sound = (wins + weight[..., 0]).isfinite().all(dim=-1)
+        return cls(wins, Split.stacked(splits).levels(bins.masses), sound)
 
     def selected(self, sequence: Tensor, grid: ScoreGrid) -> Selected:
         """Return the law of the winner's next tokens along a sequence `(B, 1)`."""
@@ -298,10 +364,21 @@ def _from_zero(parts: Tensor) -> Tensor:
     return torch.nn.functional.pad(parts.cumsum(dim=-1), (1, 0))
 
 
-def _interpolated(at: Tensor, curve: Tensor) -> Tensor:
-    """Return a piecewise linear function, given by ascending places and its values `(2, …, n)`."""
-    right = torch.searchsorted(curve[0], at, right=True).clamp_(1, curve.shape[-1] - 1)
-    ends = torch.cat([right - 1, right], dim=-1)
-    (x0, y0), (x1, y1) = curve.gather(-1, ends.expand(2, *ends.shape)).chunk(2, dim=-1)
-    found: Tensor = y0 + ((at - x0) / (x1 - x0).clamp(min=_TINY)).clamp(0.0, 1.0) * (y1 - y0)
-    return found
+def _gained(at: Tensor, scores: Tensor, grid: ScoreGrid) -> Tensor:
+    """Return the moment of the lowest scores of masses `(…, m)`.
+
+    Args:
+        at: the masses.
+        scores: `(2, …, C + 1)`, mass and moment below the edges of the cells.
+        grid: whose gain is the moment's slope in each cell.
+    """
+    cell = torch.searchsorted(scores[0], at, right=True).sub_(1).clamp_(0, scores.shape[-1] - 2)
+    mass, moment = scores.gather(-1, cell.expand(2, *cell.shape))
+    gain = grid.gain.expand(*cell.shape[:-1], -1).gather(-1, cell)
+    return torch.addcmul(moment, at - mass, gain)
+
+
+def ratios(target: Tensor, draft: Tensor) -> Tensor:
+    """Return q/p of drafted tokens in float64, a number for any p > 0; 0 or NaN where p is 0."""
+    found = torch.where(draft > 0.0, target.double() / draft, 0.0 * target)
+    return found.clamp_(max=_MOST)

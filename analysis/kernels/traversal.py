@@ -19,8 +19,8 @@ import torch
 from .step import Tensor, Verified, possible, written
 from .vocabulary import Excess, Over, TorchRows
 
-_LEAST = 1e-200
-"""Stands for a weight of 0, of which no child is accepted: nothing then moves."""
+_LEAST, _MOST = 1e-150, 1e150
+"""Weights, masses and ratios q/p beyond which decide nothing: products of two are numbers still."""
 
 
 def traversal(
@@ -75,12 +75,12 @@ def traversal(
         sound = sound & (own.isfinite() | (at == 0))
         left = (at > 0) & (uniforms.gather(1, (at - 1).clamp(min=0)) >= own)
         held, z, c, r = weight(above), *(one.gather(1, above) for one in (mass, taken, rest))
-        more = c if sure else c + z / (held.clamp(min=_LEAST) * r)
+        more = c if sure else c + z / (held * r).clamp(min=_LEAST)
         rested = (z - wanted.gather(1, at)).clamp(min=0.0) if sure else both.left(above, more)
         room = held * rested / z
         held = torch.where(held < 1.0, room / (room + 1.0 - held), 1.0 + 0.0 * room)
-        # without any excess the models agree, and only rounding left the child
-        moved = left & (room != 0.0)
+        # without any excess the models agree, and only rounding left the child; a NaN moves on
+        moved = left & (torch.minimum(room, rested) <= _LEAST).logical_not()
         z, c = torch.where(moved, rested, z), torch.where(moved, more, c)
         gone = gone | (left & (place == at))
         elder = gone & (walk.parent == above)
@@ -114,7 +114,7 @@ def traversal(
 
 def _ratio(wanted: Tensor, drawn: Tensor) -> Tensor:
     """Return q(x)/p(x), NaN where x cannot have been drawn."""
-    return torch.where(possible(drawn, wanted), wanted / drawn, torch.nan)
+    return torch.where(possible(drawn, wanted), wanted / drawn, torch.nan).clamp(max=_MOST)
 
 
 @dataclasses.dataclass(frozen=True)

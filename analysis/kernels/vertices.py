@@ -13,7 +13,7 @@ import dataclasses
 import torch
 
 from .grid import ScoreGrid
-from .scores import Split, win_probabilities
+from .scores import Bins, Split, ratios, win_probabilities
 from .step import Tensor, Verified, draw, written
 from .vocabulary import Excess, Over, Selected, TorchRows
 
@@ -61,18 +61,17 @@ def optimal_by_vertex(
         gain = (edges ** number.clamp(min=1)[:, None]).diff(dim=-1) / grid.mass
         own = dataclasses.replace(grid, gain=gain)
         vertex = at.clamp(max=both.draft.shape[1] - 1)
-        drafted, wanted = both.bin_sums(grid, vertex)
-        split = Split.of(score[:, 0], one, drafted[:, 0], wanted[:, 0], own)
+        bins = Bins.of(*(one[:, 0] for one in both.bin_sums(grid, vertex)), grid)
+        split = Split.of(score[:, 0], one[:, None], bins, own)
         tokens = tokens.clamp(min=0)
         q, p = both.entries(vertex.expand_as(tokens), tokens)
-        ratio = torch.where(p > 0.0, q.double() / p, 0.0 * q)
-        index = grid.bins(q, p)
-        laws = [split.law(score[:, 0], index[:, k], ratio[:, k]) for k in range(paths.shape[1])]
+        each = zip(grid.bins(q, p).split(1, 1), ratios(q, p).split(1, 1), strict=True)
+        laws = [split.law(score[:, 0], *token) for token in each]
         wins = win_probabilities(torch.stack(laws, dim=1), taking_part, grid)
         first, last = (uniforms.gather(1, child[:, end, None] - 1) for end in (0, -1))
         chosen = draw(wins, first[:, 0])[:, None]
         x, node = tokens.gather(1, chosen), child.gather(1, chosen)
-        levels = split.level[:, :, None]
+        levels = split.levels(bins.masses)[:, :, None]
         asked = q.gather(1, chosen)
         selected = Selected(levels, grid).at(asked, p.gather(1, chosen))
         passed = going & (last * selected < asked)[:, 0]
