@@ -14,6 +14,9 @@ import torch
 from .step import Tensor, Verified, possible, written
 from .vocabulary import Excess, Over, Rows, Selected, TorchRows
 
+_LEAST = 1e-300
+"""A mass that decides nothing but where all others are 0."""
+
 
 def token_by_token(
     candidates: Tensor,
@@ -90,10 +93,12 @@ class Chain:
     ) -> Chain:
         """Look the drafts along a way up."""
         drafts = candidates.gather(1, way[:, 1:])
-        live = (drafts >= 0).long().cumprod(dim=-1)
+        live = (drafts >= 0).cumprod(dim=-1)
         wanted, drawn = rows.entries(way[:, :-1], drafts.clamp(min=0))
         if selected is not None:
-            drawn = selected.at(wanted, drawn)
+            # of a tiny p a share may be no number above 0; without any p there is no draft
+            winning = selected.at(wanted, drawn).clamp_(min=torch.finfo(drawn.dtype).tiny)
+            drawn = torch.where(drawn > 0.0, winning, drawn)
         return cls(rows, way, drafts, live.bool(), live.sum(dim=-1), wanted, drawn, selected)
 
     @classmethod
@@ -116,11 +121,10 @@ class Chain:
             uniforms: `(B, γ + 1)`.
             start: `(B,)`, w of the empty prefix, which passes where no other does.
         """
-        ratio = torch.where(self.live & (self.drawn > 0.0), self.wanted / self.drawn, 0.0)
-        weights = [start]
-        for next_ in ratio.unbind(dim=1):
-            weights.append((weights[-1] * next_).clamp_(max=1.0))
-        passing = torch.stack(weights, dim=1)
+        # w is the product of w_0 and the ratios yet, over the largest that it was, if above 1
+        ratio = self.wanted.double().log() - self.drawn.double().log()
+        product = torch.cat([start.double().log()[:, None], ratio], dim=1).cumsum(dim=1)
+        passing = (product - product.cummax(dim=1).values.clamp_(min=0.0)).exp()
         weight = passing[:, 1:]
         inner = Excess(
             self.way[:, 1:-1],
@@ -132,11 +136,13 @@ class Chain:
         if ratio.shape[1] > 1:
             room = torch.nn.functional.pad(self.rows.total(inner), (0, 1))
         place = torch.arange(1, ratio.shape[1] + 1, device=weight.device)
-        below = torch.where(weight < 1.0, room / (room + 1.0 - weight), 1.0 + 0.0 * room)
+        # at w = 1 a prefix passes without any room, too
+        room = room.double() + _LEAST
+        below = room / (room + (1.0 - weight))
         chance = torch.where(place < self.end[:, None], below, weight)
         passed = (uniforms[:, :-1] < chance) & self.live
-        kept = torch.where(passed, place, 0).amax(dim=-1)
-        sound = chance.isfinite() & possible(self.drawn, self.wanted)
+        kept = (passed * place).amax(dim=-1)
+        sound = (chance >= 0.0) & possible(self.drawn, self.wanted)
         sound = (sound | self.live.logical_not()).all(dim=-1)
         return kept, passing.gather(1, kept[:, None])[:, 0], sound
 

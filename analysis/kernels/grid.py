@@ -107,6 +107,9 @@ class ScoreGrid:
 
     def bins(self, target: Tensor, draft: Tensor) -> Tensor:
         """Return each token's bin, int64; any of them for a token that is never drafted."""
-        bits = (target / draft).float().view(torch.int32)
-        found = bits.bitwise_right_shift_(self.shift).sub_(self.lowest)
-        return found.clamp_(0, len(self.edges) - 2).long()
+        return self.leading_bits(target, draft).sub_(self.lowest).long()
+
+    def leading_bits(self, target: Tensor, draft: Tensor) -> Tensor:
+        """Return each token's bin, int32, counted from the one that begins at q/p = 0."""
+        bits = (target / draft).float().view(torch.int32).bitwise_right_shift_(self.shift)
+        return bits.clamp_(self.lowest, self.lowest + len(self.edges) - 2)

@@ -129,11 +129,11 @@ class Split:
     @classmethod
     def stacked(cls, levels: Sequence[Split]) -> Split:
         """Return splits of several levels as one, levels the axis before the last, no parts."""
-        four = (
+        mark, base, slope, mean = (
             torch.stack(one, dim=-2)
             for one in zip(*((x.mark, x.base, x.slope, x.mean) for x in levels), strict=True)
         )
-        return cls(*four, levels[0].cells, levels[0].parts)
+        return cls(mark, base, slope, mean, levels[0].cells, levels[0].parts)
 
     def levels(self, masses: Tensor) -> Tensor:
         """Return `(2, …, bins)`: the first plus the second times q/p is a token's level, how often
@@ -242,7 +242,8 @@ def _nested(curves: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     first = torch.zeros_like(split[..., : size - 1])
     end = first + (size - 1)
     factor = torch.ones_like(most[..., : size - 1])
-    runs, shares = list[Tensor](), list[Tensor]()
+    runs: list[Tensor] = []
+    shares: list[Tensor] = []
     # one side of the cut has half of the marks
     for _ in range((size - 1) // 2):
         runs.append(first * size + end)
@@ -319,9 +320,10 @@ class Scored:
         shape = size, k, length, 1
         ratio, bin_ = ratios(q, p).view(shape).unbind(2), grid.bins(q, p).view(shape).unbind(2)
         alive = (tokens >= 0).view(shape).cumprod(dim=2).bool().unbind(2)
-        bins = Bins.of(
-            *(rows(one, above).view(size, k, length, -1) for one in both.bin_sums(grid)), grid
+        p_sums, q_sums = (
+            rows(one, above).view(size, k, length, -1) for one in both.bin_sums(grid)
         )
+        bins = Bins.of(p_sums, q_sums, grid)
         law = grid.mass.expand(size, k, -1)
         weight = torch.ones_like(law[..., :1])
         splits = []

@@ -146,7 +146,7 @@ def find(mass: Tensor, running: Tensor, sought: Tensor) -> Tensor:
 
 def possible(drawn: Tensor, wanted: Tensor) -> Tensor:
     """Say which drafts can have been drawn, p(x) > 0, with finite p(x) and q(x)."""
-    return (drawn > 0.0) & drawn.isfinite() & wanted.isfinite()
+    return (drawn > 0.0) & ((wanted - drawn).abs() < torch.inf)
 
 
 def rows(table: Tensor, nodes: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ def written(
         total: `(B,)` the mass that it was drawn from.
         sound: `(B,)` whether the request can be answered.
     """
-    sound = sound & total.isfinite() & (total > 0.0)
+    sound = sound & (total > 0.0) & (total < torch.inf)
     place = torch.arange(path.shape[1], device=path.device)
     last = torch.where(sound, kept, -1)[:, None]
     along = torch.nn.functional.pad(drafts, (0, 1))

@@ -61,7 +61,8 @@ def optimal_by_vertex(
         gain = (edges ** number.clamp(min=1)[:, None]).diff(dim=-1) / grid.mass
         own = dataclasses.replace(grid, gain=gain)
         vertex = at.clamp(max=both.draft.shape[1] - 1)
-        bins = Bins.of(*(one[:, 0] for one in both.bin_sums(grid, vertex)), grid)
+        drafted, wanted = both.bin_sums(grid, vertex)
+        bins = Bins.of(drafted[:, 0], wanted[:, 0], grid)
         split = Split.of(score[:, 0], one[:, None], bins, own)
         tokens = tokens.clamp(min=0)
         q, p = both.entries(vertex.expand_as(tokens), tokens)

@@ -23,8 +23,11 @@ from .step import Shard, Tensor, drafted_by, entries, find, rows
 _LARGEST = 1e38
 """A number of float32; a multiple of p that is larger divides q instead."""
 
-_CHUNK = 2**20
+_CHUNK = 2**18
 """Probabilities that are worked on at once: bounds the memory besides the rows."""
+
+_RUN = 1024
+"""Tokens among which one is sought at once, in the run that sums over all runs lead to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +134,11 @@ class Rows(abc.ABC):
     def _totals(self, excess: Excess) -> Tensor:
         """Return the mass of each chunk of these tokens, `(B, k, chunks)`."""
 
+    def _both_totals(self, excess: Excess) -> Tensor:
+        """Return the chunks' masses, and what they have of q, `(2, B, chunks)`, of one row."""
+        whole = Excess(excess.nodes, torch.ones_like(excess.weight), alone=True)
+        return torch.stack([self._totals(excess), self._totals(whole)])[:, :, 0]
+
     @abc.abstractmethod
     def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
         """Return the token `(B,)` at which a chunk's running mass exceeds a number, both `(B, 1)`,
@@ -217,22 +225,16 @@ class Rows(abc.ABC):
             excess: `(B, 1)`.
             final: `(B,)` uniforms.
         """
-        one = torch.ones_like(excess.weight)
-        whole = Excess(excess.nodes, one, alone=True)
-        both = torch.stack([self._totals(excess), self._totals(whole)])[:, :, 0]
+        both = self._both_totals(excess)
         parts = both.sum(dim=-1)[..., None]
         if self.shard is not None:
             parts = self.shard.side_by_side(parts[..., 0])
         # without any excess the models agree, and only rounding rejected what follows
         none = parts[0].sum(dim=-1, keepdim=True) == 0.0
-        excess = Excess(
-            excess.nodes,
-            torch.where(none, 1.0, excess.weight),
-            torch.where(none, 0.0, one if excess.share is None else excess.share),
-            excess.selected,
-            excess.scale,
-        )
-        chunks, parts = (torch.where(none, two[1], two[0]) for two in (both, parts))
+        share = none.logical_not() if excess.share is None else excess.share.masked_fill(none, 0.0)
+        weight = excess.weight.masked_fill(none, 1.0)
+        excess = Excess(excess.nodes, weight, share, excess.selected, excess.scale)
+        chunks, parts = torch.where(none, both[1], both[0]), torch.where(none, parts[1], parts[0])
         total = parts.sum(dim=-1, keepdim=True)
         rank, sought = _place(parts, (final[:, None] * total).to(total.dtype))
         token = self._find(excess, *_place(chunks, sought))
@@ -263,50 +265,79 @@ class TorchRows(Rows):
         size, height, num_tokens = self.draft.shape
         number = height if nodes is None else nodes.shape[1]
         step = max(1, _CHUNK // (size * num_tokens))
-        sums = self.draft.new_zeros((2, size, number, len(grid.edges) - 1))
+        # bins as they are numbered by bits: what is below the first is never reached
+        sums = self.draft.new_zeros((2, size, number, grid.lowest + len(grid.edges) - 1))
         for start in range(0, number, step):
             some = slice(start, min(start + step, number))
             q, p = (
                 one[:, some] if nodes is None else rows(one, nodes[:, some])
                 for one in (self.target, self.draft)
             )
-            index = grid.bins(q, p)
+            index = grid.leading_bits(q, p).long()
             for one, masses in zip(sums[:, :, some], (p, q), strict=True):
                 one.scatter_add_(-1, index, masses)
-        return sums
+        return sums[..., grid.lowest :]
 
     def _totals(self, excess: Excess) -> Tensor:
         size, number = excess.nodes.shape
         step = max(1, _CHUNK // (size * self.target.shape[-1]))
         parts = [
-            self._masses(excess.some(slice(start, start + step))).sum(dim=-1, keepdim=True)
+            _sums(_masses(excess.some(slice(start, start + step)), *self._at(excess, start, step)))
             for start in range(0, number, step)
         ]
-        return torch.cat(parts, dim=1)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _both_totals(self, excess: Excess) -> Tensor:
+        q, p = self._at(excess, 0, 1)
+        return torch.stack([_sums(_masses(excess, q, p)), _sums(q)])[:, :, 0]
 
     def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
-        mass = self._masses(excess)[:, 0]
-        return find(mass, mass.cumsum(dim=-1), sought)[:, 0]
+        place = torch.arange(min(_RUN, self.target.shape[-1]), device=chunk.device)
+        token = chunk * _RUN + place
+        inside = token.clamp(max=self.target.shape[-1] - 1)
+        q, p = (
+            entries(table, nodes, inside)[:, None]
+            for table, nodes in (
+                (self.target, excess.nodes),
+                (self.draft, self._drafted(excess.nodes)),
+            )
+        )
+        mass = _masses(excess, q, p)[:, 0].masked_fill_(token != inside, 0.0)
+        return find(mass, mass.cumsum(dim=-1), sought)[:, 0] + chunk[:, 0] * _RUN
 
-    def _masses(self, excess: Excess) -> Tensor:
-        """Return the masses `(B, k, V)`."""
-        q, weight = self._at(self.target, excess), excess.weight[..., None].to(self.target.dtype)
-        if excess.alone:
-            return q * weight
-        p = self._at(self.draft, excess)
-        law = p if excess.selected is None else excess.selected.at(q, p)
-        if excess.scale is not None:
-            law = law * excess.scale[..., None].to(law.dtype)
-        mass = q * weight
-        if excess.share is None:
-            return mass.sub_(law).relu_()
-        share = excess.share[..., None]
-        taken = torch.minimum(law, mass).mul_(share)
-        return mass.sub_(taken.masked_fill_(share == 0.0, 0.0))
-
-    @staticmethod
-    def _at(table: Tensor, excess: Excess) -> Tensor:
-        """Return the rows `(B, k, V)` of a table, the last where there are fewer."""
+    def _at(self, excess: Excess, start: int, step: int) -> tuple[Tensor, Tensor]:
+        """Return q and p, `(B, k, V)`, at some of an excess's rows."""
         if excess.same is not None:
-            return table[:, excess.same.start : excess.same.stop]
-        return rows(table, excess.nodes.clamp(max=table.shape[1] - 1))
+            same = excess.same[start : start + step]
+            return self.target[:, same.start : same.stop], self.draft[:, same.start : same.stop]
+        nodes = excess.nodes[:, start : start + step]
+        return rows(self.target, nodes), rows(self.draft, self._drafted(nodes))
+
+
+def _sums(masses: Tensor) -> Tensor:
+    """Return the sums `(B, k, chunks)` of runs of `_RUN` of masses `(B, k, V)`."""
+    whole = masses.shape[-1] // _RUN * _RUN
+    if not whole:
+        return masses.sum(dim=-1, keepdim=True)
+    runs = masses[..., :whole].unflatten(-1, (-1, _RUN)).sum(dim=-1)
+    if whole == masses.shape[-1]:
+        return runs
+    return torch.cat([runs, masses[..., whole:].sum(dim=-1, keepdim=True)], dim=-1)
+
+
+def _masses(excess: Excess, q: Tensor, p: Tensor) -> Tensor:
+    """Return the masses `(B, k, …)` at rows, or at parts of them, of which q and p are those."""
+    mass = q * excess.weight[..., None].to(q.dtype)
+    if excess.alone:
+        return mass
+    law = p if excess.selected is None else excess.selected.at(q, p)
+    if excess.scale is not None:
+        law = law * excess.scale[..., None].to(law.dtype)
+    if excess.share is None:
+        over: Tensor = mass.sub_(law).relu_()
+        return over
+    # where c is 0, nothing of the draft's row is read
+    share = excess.share[..., None].to(q.dtype)
+    taken = torch.minimum(torch.where(share > 0.0, law, 0.0), mass)
+    kept: Tensor = mass.addcmul_(taken, share, value=-1)
+    return kept

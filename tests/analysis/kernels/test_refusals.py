@@ -15,7 +15,7 @@ from benchmarks import refusals
 from otm.errors import InvalidDistribution
 from otm.sequence import TableModel, sequence_law
 from tests.analysis.kernels.drafted import GRIDS, Drafted
-from tests.analysis.kernels.steps import KERNELS, Requests, every_kernel
+from tests.analysis.kernels.steps import KERNELS, TREE, Requests, every_kernel
 from tests.analysis.kernels.tiny_llamas import llama, p_value
 from tests.sequence.toys import contexts
 
@@ -84,7 +84,7 @@ def test_scores_of_sharp_models_are_lossless_by_enumeration(grid, shape):
 def test_drafts_of_tiny_mass_are_answered(name):
     """A draft's own probability may be the smallest float, and the target's may be 0."""
     kernel, shape = KERNELS[name]
-    requests = Requests.random(shape, 60, 4, 5)
+    requests = Requests.random(shape, 60, 4, 5, distinct=shape is TREE)
     parents = torch.tensor(shape.parents)
     tokens, every = requests.candidates[:, 1:].clamp(min=0), torch.arange(60)[:, None]
     for smallest in (5e-324, 1e-300):
