@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import itertools
 import json
@@ -193,6 +194,32 @@ def make_folder(path: Path) -> Path:
             "The folder cannot be made; choose another --out."
         ) from error
     return path
+
+
+@contextlib.contextmanager
+def held(*places: Path, inside: bool = False) -> Iterator[None]:
+    """Hold files or folders for this process, so that no two write to one; a killed one lets go.
+
+    Args:
+        places: held by a file whose name ends in `LOCK`, which stays.
+        inside: whether it lies in a folder that is there, and not beside the place.
+
+    Raises:
+        AnalysisError: if another process holds one, or it cannot be held.
+    """
+    with contextlib.ExitStack() as stack:
+        for place in sorted({place.resolve() for place in places}):
+            lock = place / LOCK if inside else place.parent / (place.name + LOCK)
+            try:
+                lock.parent.mkdir(parents=True, exist_ok=True)
+                fcntl.flock(stack.enter_context(lock.open("w")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AnalysisError(
+                    f"One process at a time writes to {place}; another one does now. Wait for it."
+                ) from error
+            except OSError as error:
+                raise AnalysisError(explain_write_error(error, place)) from error
+        yield
 
 
 def _flush_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 from otm import tabular
 from otm._progress import say
 
-from ..files import SHIPPED_PAIR
+from ..files import SHIPPED_PAIR, held
 from ..run.resources import MOST_THREADS
 from .options import output_option, use_threads
 
@@ -68,7 +68,10 @@ def train(
         corpus = _corpus(text, constraints)
         if not text:
             corpus = with_openings(corpus, tokenizer)
-        record = distil(target, corpus, plan, out=out, work=work, device=device, threads=threads)
+        with held(out, work):
+            record = distil(
+                target, corpus, plan, out=out, work=work, device=device, threads=threads
+            )
         for kind, curves in record["acceptance"].items():
             for name in ("optimum", "K-SEQ"):
                 cells = zip(record["k"], curves[name], strict=True)
@@ -81,9 +84,10 @@ def train(
 
     chosen = Recipe() if recipe is None else recipe_from_json(recipe)
     corpus = _corpus(text, constraints)
-    figures = train_pair(
-        corpus, chosen, out=out, work=work, device=choose_device(device), threads=threads
-    )
+    with held(out, work):
+        figures = train_pair(
+            corpus, chosen, out=out, work=work, device=choose_device(device), threads=threads
+        )
     for name, score in figures.items():
         say(
             f"{name:<7} held-out {score.bits_per_byte:.4f} bits per byte, "

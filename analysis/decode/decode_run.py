@@ -14,6 +14,7 @@ from otm.sequence import Decoder, LanguageModel
 from otm.tabular import columns
 
 from ..errors import AnalysisError
+from ..files import held
 from ..models.causal import pair_models
 from ..models.pair import Pair, end_of_text
 from ..models.processing import AS_THEY_ARE, Setting
@@ -49,6 +50,9 @@ def run_decode(
         seeds: one text of a prompt and decoder each.
         out: the results file.
         processing: what is done with each model's logits.
+
+    Raises:
+        AnalysisError: if another process writes to the results file, or as `run_tasks`.
     """
     draft, target = pair_models(pair, processing)
     models = {side: model_identity(place) for side, place in pair.places.items()}
@@ -63,7 +67,6 @@ def run_decode(
     }
     names = {side: model["name"] for side, model in models.items()}
     provenance = environment() | origin() | {"models": names}
-    results = ResultsFile(out, settings=determining, provenance=provenance)
     named = {prompt_name(tokens): tokens for tokens in prompts}
     tasks = [
         Task(name, prompt, seed)
@@ -76,19 +79,21 @@ def run_decode(
         draft.forget()
         target.forget()
 
-    run_tasks(
-        tasks,
-        decoders=decoders,
-        prompts=named,
-        draft=draft,
-        target=target,
-        num_tokens=num_tokens,
-        eos=end_of_text(pair),
-        results=results,
-        before_each=forget,
-    )
-    asked = set(tasks)
-    return [record for record in open_results(out)[1] if record.task in asked]
+    with held(out):
+        results = ResultsFile(out, settings=determining, provenance=provenance)
+        run_tasks(
+            tasks,
+            decoders=decoders,
+            prompts=named,
+            draft=draft,
+            target=target,
+            num_tokens=num_tokens,
+            eos=end_of_text(pair),
+            results=results,
+            before_each=forget,
+        )
+        asked = set(tasks)
+        return [record for record in open_results(out)[1] if record.task in asked]
 
 
 def run_tasks(

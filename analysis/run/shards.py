@@ -7,7 +7,6 @@ file, which the next run removes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -20,13 +19,13 @@ from numpy.typing import NDArray
 
 from ..errors import AnalysisError
 from ..files import (
-    LOCK,
     LOGITS,
     SHARDS,
     TEMPORARY,
     content_digest,
     explain_write_error,
     has_content,
+    held,
 )
 
 SAMPLING = ("temperature", "draft_temperature", "top_p", "draft_top_p")
@@ -157,13 +156,7 @@ def exclusive(run: Path) -> Iterator[None]:
     Temporary files that a killed process left are removed.
     """
     try:
-        with (run / LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise AnalysisError(
-                    f"One process at a time writes to {run}; another one does now. Wait for it."
-                ) from error
+        with held(run, inside=True):
             for folder in (run, run / SHARDS, run / LOGITS):
                 for left in folder.glob(f"*{TEMPORARY}"):
                     left.unlink(missing_ok=True)

@@ -166,7 +166,7 @@ def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Ten
         return {}, 0
     if not has_content(path):
         raise AnalysisError(
-            f"{path} must be a checkpoint; it is no regular file. Delete it to begin anew."
+            f"{path} must be a checkpoint; it is empty or no regular file. Delete it to begin anew."
         )
     try:
         with safe_open(path, framework="pt") as file:

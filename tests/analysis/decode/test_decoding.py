@@ -15,6 +15,7 @@ from analysis.decode.efficiency import efficiency, measured_speedup
 from analysis.decode.plain import PLAIN, decode_text
 from analysis.decode.results import ResultsFile, Task, TextRecord, open_results, prompt_name
 from analysis.errors import AnalysisError
+from analysis.files import held
 from otm.sequence import (
     DraftSelection,
     Ersd,
@@ -256,6 +257,28 @@ def test_the_command_adds_plain_decoding_and_says_what_was_decoded_with(printed,
             assert record.num_calls == len(record.tokens)
             assert (record.drafted, sum(record.accepted)) == (0, 0)
     assert header["settings"]["weights"]["draft"] != header["settings"]["weights"]["target"]
+
+
+def test_two_runs_do_not_write_to_one_place(refused, tmp_path):
+    """One is told to wait, and what the other writes stays: of `decode` a file, of `train` both its
+    folders.
+    """
+    out, prompts = tmp_path / "new" / "out.jsonl", tmp_path / "prompts.txt"
+    prompts.write_text("\n\n".join("A text of some length. " * 40 for _ in range(60)))
+    words = ("--decoder", "SpeculativeSampling(2)", "--num-tokens", "2", "--limit", "1")
+    for _ in range(2):
+        with held(out):
+            told = refused("decode", "--prompts", prompts, "--out", out, *words)
+        assert "another one does now. Wait for it." in told
+        assert not out.exists()
+    work, pair = tmp_path / "work", tmp_path / "pair"
+    for place in (work, pair):
+        with held(place):
+            told = refused("train", "--text", prompts, "--work", work, "--out", pair)
+        assert "another one does now. Wait for it." in told
+        assert not work.exists() and not pair.exists()
+    with held(pair, pair):
+        pass
 
 
 RECORD = {
