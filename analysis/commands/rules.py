@@ -86,7 +86,9 @@ def rules(
         str | None,
         typer.Option(
             metavar="FILE.py:NAME",
-            help="Function from the tokens written to those that may follow.",
+            help=(
+                "Function from the tokens written to those that may follow. The file is executed."
+            ),
             rich_help_panel=LIMITS,
         ),
     ] = None,

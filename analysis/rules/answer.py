@@ -21,6 +21,7 @@ from .attribution import (
     ERROR,
     Observed,
     fewest_steps,
+    log_likelihoods,
     observed,
     of_texts,
     p_values,
@@ -173,7 +174,7 @@ class Attribution:
         record: as it was read.
         seen: what rules are held against.
         p_values: `(R,)`.
-        consistent: the numbers of the rules that the record does not contradict, best first.
+        consistent: the numbers of the rules that the record does not contradict, likeliest first.
         needed: of the others of these about how many steps would refute each if the first runs,
             and how many no test can do with fewer than.
         lost: tokens per call less than another rule, by its number: than the best that needs the
@@ -214,7 +215,7 @@ def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
     else:
         prediction = predicted(read.survivals, read.walks)
     found = p_values(seen, prediction)
-    order = np.argsort(-found, kind="stable").tolist()
+    order = np.argsort(-log_likelihoods(seen, prediction), kind="stable").tolist()
     consistent = tuple(rule for rule in order if found[rule] >= ERROR)
     lost, needed = {}, {}
     if consistent:

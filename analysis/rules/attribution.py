@@ -235,11 +235,26 @@ def p_values(seen: Observed, prediction: Prediction) -> Floats:
     found = np.empty(len(prediction.mean))
     for rule, mean in enumerate(prediction.mean):
         tests = _Tests.of(seen, prediction, rule)
-        values = np.array([seen.accepted])
-        if seen.survival is not None:
-            values = tests.contrasts @ seen.survival
-        gap = values - tests.contrasts @ mean
-        found[rule] = tests.smallest(gap - np.clip(gap, *np.sort([tests.ends, 0.0 * gap], axis=0)))
+        found[rule] = tests.smallest(tests.gap(seen, mean))
+    return found
+
+
+def log_likelihoods(seen: Observed, prediction: Prediction) -> Floats:
+    """Return for every rule the log-likelihood of a record, up to what all share, `(R,)`.
+
+    That of a normal vector, of survivals or of the mean. Counts of n steps are whole, so that
+    1/(12 n²) is added to every variance.
+
+    Args:
+        seen: the record.
+        prediction: of the rules.
+    """
+    found = np.empty(len(prediction.mean))
+    for rule, mean in enumerate(prediction.mean):
+        tests, size = _Tests.of(seen, prediction, rule), 1 if seen.survival is None else len(mean)
+        gap, contrasts = tests.gap(seen, mean)[:size], tests.contrasts[:size]
+        whole = contrasts @ tests.covariance @ contrasts.T + np.eye(size) / (12.0 * seen.steps**2)
+        found[rule] = -0.5 * (gap @ np.linalg.solve(whole, gap) + np.linalg.slogdet(whole)[1])
     return found
 
 
@@ -296,12 +311,14 @@ class _Tests:
         variances: `(m,)` each, of the record's luck and of the prediction.
         freedom: degrees of freedom of these.
         ends: `(m,)`, up to what the ends of texts may add.
+        covariance: `(L, L)`, of the survivals, of both together.
     """
 
     contrasts: Floats
     variances: tuple[Floats, Floats]
     freedom: tuple[float, float]
     ends: Floats
+    covariance: Floats
 
     @classmethod
     def of(cls, seen: Observed, prediction: Prediction, rule: int) -> _Tests:
@@ -323,7 +340,16 @@ class _Tests:
             np.einsum("ml,lk,mk->m", contrasts, one, contrasts)
             for one in (own, prediction.errors[rule])
         )
-        return cls(contrasts, (luck, errors), (by_luck, by_mean), contrasts @ ends)
+        whole = own + prediction.errors[rule]
+        return cls(contrasts, (luck, errors), (by_luck, by_mean), contrasts @ ends, whole)
+
+    def gap(self, seen: Observed, mean: Floats) -> Floats:
+        """Return what a record has beyond a rule's survivals, and what ends may add, `(m,)`."""
+        values = np.array([seen.accepted])
+        if seen.survival is not None:
+            values = self.contrasts @ seen.survival
+        gap = values - self.contrasts @ mean
+        return np.asarray(gap - np.clip(gap, *np.sort([self.ends, 0.0 * gap], axis=0)))
 
     def smallest(self, gap: Floats) -> float:
         """Return the smallest two-sided p-value of the gaps, times their number."""

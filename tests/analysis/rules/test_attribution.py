@@ -12,6 +12,7 @@ from analysis.rules.attribution import (
     ERROR,
     Observed,
     fewest_steps,
+    log_likelihoods,
     observed,
     of_texts,
     p_values,
@@ -289,6 +290,22 @@ def test_intervals_of_many_prompts_cover_what_they_say():
     """95 % of 2,000 is 1,900, with a standard error of 10."""
     found = covered(2_000, prompts=100, size=400)
     assert (found >= 1_860).all() and (found <= 1_940).all(), found
+
+
+def test_of_rules_that_are_not_told_apart_the_likeliest_comes_first():
+    """20 steps of either, exactly as predicted: nothing speaks against the other."""
+    walks = sampled_walks(12, np.random.default_rng(3))
+    prediction = predicted(Survivals.of(walks, range(12)), walks)
+    both = [NAMES.index(name) for name in ("rejection", "block")]
+    for own in both:
+        mean = prediction.mean[own]
+        for survival in (mean, None):
+            seen = Observed(float(mean.sum()), survival, 20.0)
+            # of several tests, times their number, no more than 1; of the mean alone one
+            least = ERROR if survival is None else 1.0
+            assert p_values(seen, prediction)[both].min() >= least
+            likely = log_likelihoods(seen, prediction)[both]
+            assert both[int(likely.argmax())] == own
 
 
 def test_certain_rules_have_no_luck():
