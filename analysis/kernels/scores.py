@@ -320,9 +320,7 @@ class Scored:
         shape = size, k, length, 1
         ratio, bin_ = ratios(q, p).view(shape).unbind(2), grid.bins(q, p).view(shape).unbind(2)
         alive = (tokens >= 0).view(shape).cumprod(dim=2).bool().unbind(2)
-        p_sums, q_sums = (
-            rows(one, above).view(size, k, length, -1) for one in both.bin_sums(grid)
-        )
+        p_sums, q_sums = (rows(one, above).view(size, k, length, -1) for one in both.bin_sums(grid))
         bins = Bins.of(p_sums, q_sums, grid)
         law = grid.mass.expand(size, k, -1)
         weight = torch.ones_like(law[..., :1])

@@ -19,8 +19,14 @@ links are not read and may be None), for trees without draft probabilities
 with them (`tree_speculative_sampling` from the root down, `tree_traversal_sampling` from the
 leaves up), and, made by `refined_score_sampling` and `block_kseq_sampling`, for K sequences.
 
+Drafts, uniforms and the noise that both are made of must be drawn anew in every step, or keyed by
+the step: all functions but `chain_speculative_sampling` and the two that go through a tree from the
+root down look at drafts beyond the end of a step (docs/theory.md, "Noise by position"). SGLang's
+own drafts are: `fast_sample` draws them as argmax p/E, with E from torch's generator.
+
 Source: sgl-project/sglang at 1d33ae1 and b3939a5, `python/sglang/kernels/ops/speculative`,
-`reject_sampling.py` and `tree_sampling.py`. No engine was run.
+`reject_sampling.py` and `tree_sampling.py`; of drafts `python/sglang/srt/speculative/spec_utils.py`
+at 00731f0. No engine was run.
 """
 
 from __future__ import annotations

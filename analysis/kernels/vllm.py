@@ -12,12 +12,17 @@ of drafts for each of S places of state, are as the model has them, and `tempera
 here. None says that drafts were not drawn. −1 among `draft_sampled` ends a request's drafts.
 Temperature 0 keeps drafts while they are the target's first largest logit.
 
-Uniforms belong to the seed and to the position at which a step begins. Were each draft's own
-position their key, a block verification would test with the same ones again that made the step
-before it end early, and texts would no longer have the target's law.
+Keys of noise. A block verification looks at later drafts before it ends early, so that its end
+tells of them. Where the next step meets the same noise again, texts no longer have the target's law
+(docs/theory.md, "Noise by position"). The uniforms of tests belong here to the seed and to the
+position at which a step begins. Drafts are the engine's: their noise is keyed there by the seed and
+by the draft's own position, which is right token by token, and is refused as a block unless the
+caller says that it is keyed by the step as well.
 
 Source: vllm-project/vllm, `vllm/v1/worker/gpu/spec_decode`: `rejection_sampler.py` at 01b2105, and
-`rejection_sampler_utils.py` of its time, whose function has watermark keywords. No engine was run.
+`rejection_sampler_utils.py` of its time, whose function has watermark keywords; of draft noise
+`vllm/v1/worker/gpu/sample/gumbel.py` at 03f97cc (`_DRAFT_NOISE_SALT`) and
+`autoregressive/speculator.py` at 0074614 (`sample_src_positions`). No engine was run.
 """
 
 from __future__ import annotations
@@ -53,6 +58,8 @@ def rejection_sample(
     watermarking: Tensor | None = None,
     watermarking_skip_mask: Tensor | None = None,
     watermark_key: int | None = None,
+    *,
+    draft_noise: str = "position",
 ) -> tuple[Tensor, Tensor]:
     """Verify every request's drafts, token by token or as a block.
 
@@ -68,12 +75,15 @@ def rejection_sample(
         use_block_verification: as a block, else token by token.
         synthetic_conditional_rates, contexts: only None.
         watermarking, watermarking_skip_mask, watermark_key: not read without contexts.
+        draft_noise: what keys the noise of the drafts beside the seed: "position", as this engine
+            has it, or "step", the position and that at which the step begins. Not the engine's.
 
     Returns:
         The tokens, −1 after the last, and their number; 0 where the request is refused.
 
     Raises:
-        Unsupported: on synthetic rates or watermarks.
+        Unsupported: on synthetic rates or watermarks, and where several drafts that were drawn with
+            noise by position are verified as a block.
         InvalidParameter, ShapeMismatch: from `analysis.kernels.step.check_step`.
     """
     for name, value in (
@@ -85,6 +95,14 @@ def rejection_sample(
                 f"{name} must be None: synthetic rates are lossy, and a watermark has no rule here;"
                 f" got {type(value).__name__}. Leave it out."
             )
+    drawn = draft_logits is not None and num_speculative_steps > 1
+    if use_block_verification and drawn and draft_noise != "step":
+        raise Unsupported(
+            "As a block, drafts need noise that is keyed by the step as well: the next step meets "
+            f"noise by position again, and is biased; got draft_noise={draft_noise!r}. "
+            'Key it by the position at which the step begins, too, and pass draft_noise="step"; or '
+            "verify token by token."
+        )
     state, first, end = idx_mapping.long(), cu_num_logits[:-1].long(), cu_num_logits[1:].long()
     place = first[:, None] + torch.arange(num_speculative_steps + 1, device=first.device)
     live = place < end[:, None]

@@ -319,7 +319,7 @@ def _sums(masses: Tensor) -> Tensor:
     whole = masses.shape[-1] // _RUN * _RUN
     if not whole:
         return masses.sum(dim=-1, keepdim=True)
-    runs = masses[..., :whole].unflatten(-1, (-1, _RUN)).sum(dim=-1)
+    runs: Tensor = masses[..., :whole].unflatten(-1, (-1, _RUN)).sum(dim=-1)
     if whole == masses.shape[-1]:
         return runs
     return torch.cat([runs, masses[..., whole:].sum(dim=-1, keepdim=True)], dim=-1)

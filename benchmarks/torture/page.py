@@ -82,6 +82,7 @@ NOT_TRIED: dict[str, str] = {
         "the audits of its kinds on fixed instances (tests/audit/test_batteries.py)"
     ),
     "otm.audit.generate": "held against exact laws of texts (tests/audit/test_generations.py)",
+    "otm.audit.several_steps": "held against fractions (tests/audit/test_draft_noise.py)",
     "otm.audit.step": "held against exact laws of steps (tests/audit/test_end_to_end.py)",
     "otm.audit.tree_kernel": (
         "held against stated distances (tests/benchmarks/corpus/test_wholes.py)"

@@ -34,6 +34,8 @@ candidate               called as                                      audited b
   one of the library's own verifiers.
 * `step`, `tree_kernel`, `generate`: the joint law of what code writes that draws by itself, exact
   where its draws can be branched on, sampled where not.
+* `several_steps`: the same of a text that a verifier of blocks or a kernel of trees writes, by the
+  key of the noise that its drafts are drawn with.
 * `sampled`, and `sampled_blocks`; `outputs` for given samples: any callable, any vocabulary, with
   proved error probabilities. `Errors` says what must be found, and how often they may be wrong.
 * `server_log`: what a server logged, every context seen once; where the noise of its sampler is
@@ -59,6 +61,7 @@ from otm.audit.blocks import (
 from otm.audit.budget import Deadline, DetectionBudget, Errors
 from otm.audit.candidate import Candidate, Check, Scope
 from otm.audit.classification import classify
+from otm.audit.draft_noise import several_steps
 from otm.audit.end_to_end import StepCandidate, step
 from otm.audit.generations import GenerationCandidate, generate
 from otm.audit.log_audit import records_needed, server_log
@@ -112,6 +115,7 @@ __all__ = [
     "samples_needed",
     "sequence",
     "server_log",
+    "several_steps",
     "shrink",
     "shrink_sequence",
     "step",

@@ -9,15 +9,18 @@ was not reached is said in its coverage. Once something has failed, no samples a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from otm import drawing
 from otm.audit import standard_problems as standard
+from otm.audit.blocks import BlockCandidate
 from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
-from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope, as_kind
+from otm.audit.candidate import NOISE, Candidate, Check, FunctionCandidate, Scope, as_kind
 from otm.audit.classification import classify
+from otm.audit.draft_noise import check_of_steps
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import FAILED, PASSED, Audit, Coverage, SingleAudit, Verdict, listing, merged
 from otm.audit.sampled_audit import SampledAudit
@@ -44,6 +47,9 @@ class BatteryAudit(Audit):
         checks: those that were carried out, by name.
         raised: what the candidate raised, by instance, where it answered others like it.
         taken_for: what it was taken for, and how to say otherwise; "" if it was said.
+        steps: the audits of texts of several steps beside those, by the key of the draft noise: of
+            a verifier of blocks that is lossless on fresh drafts, whose verdict they leave as it
+            is.
     """
 
     audits: dict[str, SingleAudit]
@@ -53,6 +59,7 @@ class BatteryAudit(Audit):
     checks: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     raised: Mapping[str, str] = dataclasses.field(default_factory=dict)
     taken_for: str = ""
+    steps: Mapping[str, SingleAudit] = dataclasses.field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -149,6 +156,7 @@ class BatteryAudit(Audit):
         ]
         parts = [
             " ".join(filter(None, said)),
+            self._over_steps(),
             "\n".join(f"On {name}: {message}" for message, name in first.items()),
             listing(("instance", "TV", "KL(q‖π), nats", ""), rows) if rows else "",
             self._named("not exact") if self.verdict == "not lossless" else "",
@@ -159,6 +167,20 @@ class BatteryAudit(Audit):
             else "",
         ]
         return "\n\n".join(filter(None, parts))
+
+    def _over_steps(self) -> str:
+        """Return what is known of several steps, by the key of the draft noise."""
+        if (audit := self.steps.get("position")) is None:
+            return ""
+        noise = "with draft noise keyed by position, as vLLM draws it"
+        tokens = f"{audit.coverage.tokens[0]} tokens"
+        if audit.verdict in PASSED:
+            return f"Lossless over {tokens} of several steps {noise}, too."
+        mended = self.steps.get("step")
+        return (
+            f"Lossless on fresh drafts; {noise}, not: TV {audit.row()[0]} over {tokens}. Key the "
+            f"draft noise by the step as well{f': then it is {mended.verdict}' if mended else ''}."
+        )
 
     @property
     def _end(self) -> str:
@@ -202,6 +224,7 @@ def battery(
     shrink_for: float = standard.SHRINKING,
     draft: object = None,
     target: object = None,
+    noise: str | None = None,
 ) -> BatteryAudit:
     """Audit a callable of any kind: integrate it where that is possible, and sample it beside.
 
@@ -224,14 +247,17 @@ def battery(
             fails it goes to what a verdict needs and `seconds` did not reach.
         draft, target: laws to audit it on instead of the standard instances: `(V,)`, the same at
             every position, or `(V, V)`, a row for each last token. Raw logits are their logarithms.
+        noise: of a verifier of blocks, the key of the draft noise of a text of several steps that
+            is to be lossless, too, as `otm.audit.several_steps` has it. Unless given, such a text
+            with noise by position is reported beside the verdict.
 
     Returns:
         BatteryAudit: the verdict, what it covers, each audit, and if one fails a minimal
         counterexample.
 
     Raises:
-        InvalidParameter: if the candidate is of no kind, no check is left, or one of draft and
-            target is given without the other.
+        InvalidParameter: if the candidate is of no kind, no check is left, one of draft and target
+            is given without the other, or noise is no key, or given for another candidate.
         InvalidDistribution, ShapeMismatch: if draft or target are no such laws.
         CandidateFailure: if it fails where it was asked for by laws or lengths, or everywhere.
             Defaults that do not fit a callable are left out instead.
@@ -265,6 +291,7 @@ def battery(
         seed=seed,
         deadline=Deadline(check_real(seconds, name="seconds", low=0.0), spare=spare),
         pair=None if draft is None else (draft, target),  # type: ignore[arg-type]  # is checked
+        noise=noise,
     )
     return with_counterexample(run_battery(candidate_of(candidate, scope), scope), scope)
 
@@ -281,13 +308,32 @@ def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
     seed = scope.seed % 2**32
     with preserved(seed=seed):  # what the callable draws by itself follows the seed as well
         try:
-            return carry_out(scope.checks(limited), limited, scope)
+            return _with_steps(carry_out(_checks(limited, scope), limited, scope), limited, scope)
         except OwnRandomness as error:
             if "exact" in scope.only or scope.sampled:
                 raise
             scope = dataclasses.replace(scope, own_randomness=True)
-            found = carry_out(scope.checks(limited), limited, scope)
+            found = carry_out(_checks(limited, scope), limited, scope)
             return dataclasses.replace(found, reason=error.reason)
+
+
+def _checks(candidate: Candidate, scope: Scope) -> list[Check]:
+    """Return the checks of a candidate, that of several steps first where it was asked for."""
+    steps = [] if scope.noise is None else [check_of_steps(candidate, scope, scope.noise)]
+    return [*steps, *scope.checks(candidate)]
+
+
+def _with_steps(found: BatteryAudit, candidate: Candidate, scope: Scope) -> BatteryAudit:
+    """Return the battery of a verifier of blocks that is lossless, with several steps beside it."""
+    steps: dict[str, SingleAudit] = {}
+    followed = found.verdict == "lossless" and not found.reason and scope.noise is None
+    for noise in NOISE[:2] if followed and isinstance(candidate, BlockCandidate) else ():
+        scope.deadline.start(share=_BESIDE, with_spare=True)
+        with contextlib.suppress(OutOfTime, CandidateFailure), scope.deadline.enforced():
+            steps[noise] = check_of_steps(candidate, scope, noise).run()
+        if noise not in steps or steps[noise].verdict in PASSED:
+            break
+    return dataclasses.replace(found, steps=steps)
 
 
 def candidate_of(thing: object, scope: Scope) -> Candidate:
@@ -331,6 +377,9 @@ def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> Ba
         raise next(iter(progress.raised.values()))[1]
     return progress.found()
 
+
+_BESIDE = 0.1
+"""Of the time, what texts of several steps may take beside a verdict."""
 
 _REFUSED = 4
 """Instances of a law or length on which a candidate may raise before it is said not to take it."""

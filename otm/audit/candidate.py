@@ -35,7 +35,7 @@ from otm.audit.report import PASSED, SingleAudit
 from otm.drafts import Law
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, ShapeMismatch, TooLarge
-from otm.pmf import check_count, check_counts, check_instance, check_real, host_pmf
+from otm.pmf import check_choice, check_count, check_counts, check_instance, check_real, host_pmf
 from otm.tracing.answers import (
     CandidateFailure,
     integer_of,
@@ -44,6 +44,9 @@ from otm.tracing.answers import (
 )
 from otm.verifiers.base import Verifier
 from otm.verifiers.callables import one_per_draft_and_one
+
+NOISE = ("position", "step", "fresh")
+"""Keys of the noise that drafts are drawn with."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,9 +65,12 @@ class Scope:
         own_randomness: whether it is known that the candidate cannot be integrated.
         pair: draft and target instead of the standard instances: `(1, V)`, the same at every
             position, or `(V, V)`, a row for each last token.
+        noise: the key of the draft noise of a text of several steps that is audited with the rest,
+            one of `NOISE`; None for no such text.
 
     Raises:
-        InvalidParameter: if laws or lengths are none, or a number is out of range.
+        InvalidParameter: if laws or lengths are none, a number is out of range, or `noise` is no
+            key.
         InvalidDistribution, ShapeMismatch: if a row of `pair` is no distribution, or the shapes
             are others.
         TooLarge: if blocks of such a length are too many to enumerate.
@@ -79,9 +85,12 @@ class Scope:
     deadline: Deadline = dataclasses.field(default_factory=Deadline)
     own_randomness: bool = False
     pair: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    noise: str | None = None
 
     def __post_init__(self) -> None:
         check_errors(self.errors)
+        if self.noise is not None:
+            check_choice(self.noise, name="noise", choices=NOISE)
         check_count(self.seed, name="seed", minimum=0)
         if self.tolerance is not None:
             check_real(self.tolerance, name="tolerance", low=0.0, high=1.0)

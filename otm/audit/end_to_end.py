@@ -71,7 +71,7 @@ DRAWS = "rng=np.random.default_rng(0)"
 _SHARE, _BRANCHING = 0.2, 0.3
 """Of the time: branching of one audit, and of all that it comes to nothing in."""
 
-_FLOOR = 0.1
+FLOOR = 0.1
 """The smallest total variation that samples of a battery are planned to find: each is a run."""
 
 _LONGEST = 3600.0
@@ -331,7 +331,7 @@ class _TimeLeft:
         result = check.run(
             rng=scope.rng(check.name),
             tolerance=scope.tolerance,
-            errors=self.shares.next(_FLOOR, without=branching),
+            errors=self.shares.next(FLOOR, without=branching),
             seconds=branching,
         )
         if isinstance(result, SampledAudit):

@@ -57,6 +57,10 @@ def as_json(audit: Audit, path: str = "") -> str:
     if isinstance(audit, BatteryAudit):
         found["false_alarm"] = audit.false_alarm
         found["left_out"] = audit.left_out
+        found["several_steps"] = {
+            noise: {"verdict": single.verdict, "total_variation": _plain(single.severity)}
+            for noise, single in audit.steps.items()
+        }
         if audit.counterexample is not None:
             found["counterexample"] = {
                 "total_variation": _plain(audit.counterexample.severity),

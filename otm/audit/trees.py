@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -191,19 +191,8 @@ def tree_kernel(
     check_instance(replacement, bool, name="replacement")
     check_instance(sampled, bool, name="sampled")
     thing = as_kind(candidate, TreeCandidate)
-    shape = plain_integers(parents, "parents").reshape(-1).tolist()
-    if (
-        not shape
-        or shape[0] != -1
-        or not all(0 <= parent < node for node, parent in enumerate(shape) if node)
-    ):
-        raise InvalidParameter(
-            f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}."
-        )
-    depth = [0]
-    for parent in shape[1:]:
-        depth.append(depth[parent] + 1)
-    most = max(depth) + 1
+    shape = check_parents(parents)
+    most = max(depths(shape)) + 1
 
     laws: tuple[Next, Next] = (
         functools.cache(lambda row: next_distribution(draft, row, name="draft")),
@@ -215,17 +204,17 @@ def tree_kernel(
     def write() -> list[tuple[int, ...]]:
         generator = seeded_rng()
         try:
-            drafted = _drafted(laws, shape, replacement and sampled, sampled, generator)
+            drafted = drafted_tree(
+                laws,
+                shape,
+                lambda node, law: generator.choice(len(law), p=law),
+                replacement=replacement and sampled,
+                sampled=sampled,
+            )
         except _TooFewTokens as error:
             short.append(error)
             raise
-        return [
-            tuple(
-                int(token)
-                for token in np.asarray(thing.verify(drafted, generator)).reshape(-1)
-                if token != -1
-            )
-        ]
+        return [path_of(thing.verify(drafted, generator))]
 
     siblings = "siblings the likeliest tokens"
     if sampled:
@@ -256,14 +245,57 @@ class _TooFewTokens(InvalidParameter):
     """Siblings are drawn without replacement from fewer tokens than there are siblings."""
 
 
-def _drafted(
+def check_parents(parents: object) -> list[int]:
+    """Return the parents of a tree's nodes, or raise `InvalidParameter` where they are none."""
+    shape: list[int] = plain_integers(parents, "parents").reshape(-1).tolist()
+    if (
+        not shape
+        or shape[0] != -1
+        or not all(0 <= parent < node for node, parent in enumerate(shape) if node)
+    ):
+        raise InvalidParameter(
+            f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}."
+        )
+    return shape
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """Return how many drafts lead to each node, itself among them.
+
+    >>> depths([-1, 0, 0, 1])
+    [0, 1, 1, 2]
+    """
+    found = [0]
+    for parent in parents[1:]:
+        found.append(found[parent] + 1)
+    return found
+
+
+def path_of(answer: Any) -> tuple[int, ...]:
+    """Return the tokens of a kernel's answer without its padding.
+
+    >>> path_of(np.array([[3, 1, -1]]))
+    (3, 1)
+    """
+    return tuple(int(token) for token in np.asarray(answer).reshape(-1) if token != -1)
+
+
+def drafted_tree(
     laws: tuple[Next, Next],
     parents: Sequence[int],
+    draw: Callable[[int, NDArray[np.float64]], int],
+    *,
     replacement: bool,
     sampled: bool,
-    rng: np.random.Generator,
 ) -> DraftedTree:
-    """Draw, or choose, the tokens of a tree, node by node."""
+    """Draw, or choose, the tokens of a tree, node by node.
+
+    Args:
+        laws: of the draft and of the target, after a path.
+        parents: of the nodes.
+        draw: returns the token of a node, by its number and the law `(V,)` of its token.
+        replacement, sampled: as `DraftedTree` has them.
+    """
     shape = np.asarray(parents, dtype=np.int64)
     tokens = np.zeros(len(shape), dtype=np.int64)
     paths: list[tuple[int, ...]] = [()]
@@ -278,8 +310,7 @@ def _drafted(
                 f"{paths[parent]} the draft has {len(elder)} tokens. Pass parents with fewer "
                 "siblings, a draft with more tokens, or replacement=True."
             )
-        drawn = rng.choice(len(law), p=law / law.sum()) if sampled else np.argmax(law)
-        tokens[node] = int(drawn)
+        tokens[node] = draw(node, law / law.sum()) if sampled else np.argmax(law)
         paths.append((*paths[parent], int(tokens[node])))
     p, q = (np.stack([law(path) for path in paths]) for law in laws)
     return DraftedTree(tokens, shape, p, q, replacement, sampled)

@@ -28,6 +28,7 @@ MODES = ("auto", "exact", "sequence", "sampled", "step", "tree", "generate", "lo
 
 LAWS = ("greedy", "iid", "product", "threshold-race", "top-k", "without-replacement")
 ORDERS = ("llama.cpp", "transformers", "vllm")
+NOISE = ("position", "step", "fresh")
 SIBLINGS = ("with", "without", "likeliest")
 TEMPLATES = ("generate", "logits", "step", "tree", "triton", "vllm")
 SECONDS, SHRINKING = 18.0, 8.0
@@ -156,6 +157,13 @@ def register(commands: Any) -> None:
     parser.add_argument("--min-p", type=float, metavar="P", help="logits: as --top-k")
     parser.add_argument(
         "--order", choices=ORDERS, help="logits: in which order (default: transformers)"
+    )
+    parser.add_argument(
+        "--noise",
+        choices=NOISE,
+        help="a block: that a text of several steps is lossless, too, with draft noise keyed by "
+        "the position, by it and the beginning of the step, or fresh (default: by position, "
+        "reported beside the verdict)",
     )
     parser.add_argument(
         "--tolerance",

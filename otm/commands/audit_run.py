@@ -211,6 +211,7 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]
         # of one kind of audit no one waits for less than all
         deadline=audit.Deadline(math.inf if one_audit else options.seconds, spare=options.shrink),
         pair=pair,
+        noise=options.noise,
     )
     found = run_battery(candidate, scope)
     if pair is not None and len(found.audits) == 1 and not found.raised and not found.left_out:

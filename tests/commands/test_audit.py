@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from otm.__main__ import main
-from otm.audit import one_token, standard_problems, templates, trees
+from otm.audit import candidate, one_token, standard_problems, templates, trees
 from otm.commands import audit, audit_run
 from otm.drafts import LAWS
 from otm.logits import ORDERS
@@ -29,6 +29,10 @@ def maximal(p, q, drafts, uniforms):
 
 def trusting(p, q, drafts, uniforms):
     return int(drafts[0])
+
+def peeking(p, q, drafts, uniforms):  # for two models that are one
+    after = int(uniforms[0] >= q[1, 0])
+    return [drafts[0]] if len(drafts) > 1 and drafts[1] == 0 else [drafts[0], after]
 
 def own_randomness(p, q, drafts, rng):
     return rng.choice(len(q), p=q, size=len(drafts))
@@ -92,6 +96,7 @@ FILES = {
     "fair.jsonl": "\n".join(LINES),
     "stuck.jsonl": "\n".join(LINES[:1] * 100),
 }
+ONE_MODEL = ["--draft", "1/2,1/2", "--target", "1/2,1/2"]
 PAIR = ["--draft", "3/4,1/4", "--target", "0.5,0.5"]
 
 
@@ -114,6 +119,17 @@ def kernels(tmp_path, monkeypatch):
         (["audited_kernels:one_token", *PAIR, "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:step", *PAIR], 0, "a step that drafts by itself"),
         (["audited_kernels:maximal", *PAIR, "--drafts", "1", "2"], 0, "1..2 drafts"),
+        (
+            ["audited_kernels:peeking", *ONE_MODEL],
+            0,
+            "keyed by position, as vLLM draws it, not: TV",
+        ),
+        (
+            ["audited_kernels:peeking", *ONE_MODEL, "--noise", "position"],
+            1,
+            "`audited_kernels:peeking`: not lossless",
+        ),
+        (["audited_kernels:peeking", *ONE_MODEL, "--noise", "step"], 0, "draft noise by step"),
         pytest.param(
             ["audited_kernels:in_torch", "--drafts", "2", "--detect", "0.3"],
             0,
@@ -222,6 +238,7 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         (["audited_kernels:step", "--mode", "step", "--siblings", "with"], "of --mode tree"),
         (["audited_kernels:step", "--expected", "0.5"], "record of acceptance"),
         (["audited_kernels:broken"], "RuntimeError: out of memory"),
+        (["audited_kernels:step", "--noise", "step"], "needs a function verify(draft (γ, V)"),
         (["audited_kernels:absent"], "cannot be found"),
         (["absent_module:verify"], "cannot be found"),
         (["audited_kernels"], "It has maximal, trusting, "),
@@ -390,6 +407,7 @@ def test_what_the_parser_names_is_what_the_library_has():
     assert sorted(audit_run.law_name(law) for law in LAWS) == list(audit.LAWS)
     assert sorted(ORDERS) == list(audit.ORDERS)
     assert (trees.SIBLINGS, templates.TEMPLATES) == (audit.SIBLINGS, audit.TEMPLATES)
+    assert candidate.NOISE == audit.NOISE
     known = standard_problems.SECONDS, standard_problems.SHRINKING
     assert known == (audit.SECONDS, audit.SHRINKING)
     assert set(audit.MODES) == {"auto", *audit_run.AUDITED, *audit_run.KINDS}

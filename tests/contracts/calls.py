@@ -439,6 +439,11 @@ CALLS: list[Call] = [
     (audit.sampled_blocks, BLOCKS | {"rng": rng(), "errors": ERRORS}),
     (audit.sequence, ASKED | {"num_drafts": 1, "context": (0,), "tolerance": 1e-9}),
     (audit.tree_kernel, MARKOV_PAIR | TREE | {"errors": ERRORS}),
+    (
+        audit.several_steps,
+        MARKOV_PAIR
+        | {"candidate": first_matches, "shape": 1, "tokens": 2, "rng": rng(), "errors": ERRORS},
+    ),
     (audit.shrink, {"candidate": otm.Maximal(), "law": otm.IID(1), "tolerance": 1e-9, "budget": 2}),
     (
         audit.shrink_sequence,

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import chi2
 
 from analysis.kernels.chain import block
-from analysis.kernels.noise import uniform_rows
+from analysis.kernels.noise import noise_rows, uniform_rows
 from analysis.kernels.vllm import rejection_sample
 from otm.errors import ShapeMismatch, Unsupported
 from otm.sequence import BlockVerification, SpeculativeSampling
@@ -90,7 +90,7 @@ class Batch:
 
     def called(self, **other):
         """The texts as the runner reads them."""
-        sampled, number = rejection_sample(*self.arguments.values(), **other)
+        sampled, number = rejection_sample(*self.arguments.values(), draft_noise="step", **other)
         assert (sampled.dtype, number.dtype) == (torch.int64, torch.int32)
         assert sampled.shape == (SIZE, GAMMA + 1)
         return texts(sampled, number)
@@ -140,26 +140,30 @@ def test_drafts_that_were_not_drawn(as_block):
     assert found == [batch.written(b, as_block=as_block, sure=True) for b in range(SIZE)]
 
 
-def written_in_steps(num_requests, *, own_positions):
+def written_in_steps(num_requests, pair, *, drafts="step", own_positions=False, as_block=True):
     """χ² of texts of four tokens that steps of two drafts write, one after the other.
 
     Args:
         num_requests: how many texts.
+        pair: draft and target.
+        drafts: what keys the noise of the drafts, "position" or "step".
         own_positions: whether each test's uniform belongs to the position of its draft.
+        as_block: or token by token.
     """
-    p, q = (torch.tensor(row, dtype=torch.float64) for row in ([0.9, 0.1], [0.5, 0.5]))
+    p, q = (torch.tensor(row, dtype=torch.float64) for row in pair)
     generator = torch.Generator().manual_seed(0)
     seeds = torch.randint(-(2**62), 2**62, (num_requests,), generator=generator)
     length = torch.zeros_like(seeds)
     text = torch.zeros((num_requests, 8), dtype=torch.int64)
     states = torch.arange(num_requests)
     while (length < 4).any():
-        drafts = torch.multinomial(p.expand(num_requests, 2), 2, True, generator=generator)
-        tokens = torch.nn.functional.pad(drafts, (1, 0))
+        pos = length[:, None] + torch.arange(3)
+        keys = pos[:, :2] + (2**20 * (1 + length[:, None]) if drafts == "step" else 0)
+        tokens = (p.log() + noise_rows(seeds[:, None], keys, 2)).argmax(dim=-1)
+        tokens = torch.nn.functional.pad(tokens, (1, 0))
         rows = q.log().expand(3 * num_requests, 2), p.log().expand(num_requests, 2, 2)
-        pos = (length[:, None] + torch.arange(3)).flatten()
         if own_positions:
-            by_place = uniform_rows(seeds[:, None], pos.view(-1, 3), 2)
+            by_place = uniform_rows(seeds[:, None], pos, 2, stream=1)
             step = block(
                 tokens,
                 q.expand(num_requests, 3, 2),
@@ -173,14 +177,15 @@ def written_in_steps(num_requests, *, own_positions):
                 *rows,
                 tokens.flatten(),
                 3 * torch.arange(num_requests + 1),
-                pos,
+                pos.flatten(),
                 states,
                 states.repeat_interleave(3),
                 torch.arange(3).repeat(num_requests),
                 torch.ones(num_requests),
                 seeds,
                 2,
-                use_block_verification=True,
+                use_block_verification=as_block,
+                draft_noise="step" if as_block else drafts,
             )
         going = (length < 4)[:, None] & (torch.arange(3) < count[:, None])
         at = (length[:, None] + torch.arange(3)).clamp(max=7)
@@ -192,13 +197,34 @@ def written_in_steps(num_requests, *, own_positions):
     return float(((counts - wanted) ** 2 / wanted).sum())
 
 
+LIMIT = chi2.isf(1e-6, 15)
+"""Of χ² of 16 texts, exceeded once in a million."""
+
+
 def test_texts_of_many_steps_have_the_target_s_law():
-    """χ² of 16 texts at 10⁻⁶; uniforms by the drafts' own positions, which a block's next step
-    would meet again, are found.
+    """Uniforms of tests by the drafts' own positions, which a block's next step would meet again,
+    are found.
     """
-    limit = chi2.isf(1e-6, 15)
-    assert written_in_steps(8_000, own_positions=False) <= limit
-    assert written_in_steps(8_000, own_positions=True) > limit
+    pair = (0.9, 0.1), (0.5, 0.5)
+    assert written_in_steps(8_000, pair) <= LIMIT
+    assert written_in_steps(8_000, pair, own_positions=True) > LIMIT
+
+
+def test_draft_noise_by_position_is_for_tests_token_by_token():
+    """What the front refuses is biased, whatever keys the tests."""
+    pair = (0.75, 0.25), (0.25, 0.75)
+    assert written_in_steps(8_000, pair) <= LIMIT
+    assert written_in_steps(8_000, pair, drafts="position", as_block=False) <= LIMIT
+    assert written_in_steps(8_000, pair, drafts="position") > LIMIT
+
+
+def test_a_block_of_drafts_by_position_is_refused():
+    """As this engine draws them, unless the caller says otherwise, or nothing was drawn."""
+    given = Batch.random(6).arguments
+    with pytest.raises(Unsupported, match=r'got draft_noise=\'position\'.*draft_noise="step"'):
+        rejection_sample(*given.values(), use_block_verification=True)
+    rejection_sample(*given.values())
+    rejection_sample(*(given | {"draft_logits": None}).values(), use_block_verification=True)
 
 
 def test_what_is_not_done():
@@ -236,6 +262,7 @@ def test_a_device_is_never_waited_for(as_block):
             integers[:4],
             2,
             use_block_verification=as_block,
+            draft_noise="step",
         )
         assert (found.shape, number.shape) == ((3, 3), (3,))
     assert not watch.waits + watch.sends
