@@ -92,50 +92,59 @@ class Chain:
         cls, candidates: Tensor, way: Tensor, rows: Rows, selected: Selected | None = None
     ) -> Chain:
         """Look the drafts along a way up."""
-        drafts = candidates.gather(1, way[:, 1:])
+        return cls._of(candidates.gather(1, way[:, 1:]), way, rows, selected, straight=False)
+
+    @classmethod
+    def alone(cls, candidates: Tensor, rows: Rows) -> Chain:
+        """Look up the drafts of requests that have one sequence each."""
+        way = torch.arange(candidates.shape[1], device=candidates.device).expand_as(candidates)
+        return cls._of(candidates[:, 1:], way, rows, None, straight=True)
+
+    @classmethod
+    def _of(
+        cls, drafts: Tensor, way: Tensor, rows: Rows, selected: Selected | None, *, straight: bool
+    ) -> Chain:
         live = (drafts >= 0).cumprod(dim=-1)
         wanted, drawn = rows.entries(way[:, :-1], drafts.clamp(min=0))
         if selected is not None:
             # of a tiny p a share may be no number above 0; without any p there is no draft
             winning = selected.at(wanted, drawn).clamp_(min=torch.finfo(drawn.dtype).tiny)
             drawn = torch.where(drawn > 0.0, winning, drawn)
-        return cls(rows, way, drafts, live.bool(), live.sum(dim=-1), wanted, drawn, selected)
-
-    @classmethod
-    def alone(cls, candidates: Tensor, rows: Rows) -> Chain:
-        """Look up the drafts of requests that have one sequence each."""
-        way = torch.arange(candidates.shape[1], device=candidates.device)
-        found = cls.of(candidates, way.expand_as(candidates), rows)
-        return dataclasses.replace(found, straight=True)
+        end = live.sum(dim=-1)
+        return cls(rows, way, drafts, live.bool(), end, wanted, drawn, selected, straight)
 
     def as_block(self, uniforms: Tensor, final: Tensor) -> Verified:
         """Verify the sequences by the rule of `block`."""
-        start = torch.ones_like(final)
-        kept, weight, sound = self.longest_passing(uniforms, start)
+        kept, weight, sound = self.longest_passing(uniforms)
         return self.ended(kept, weight, final, sound)
 
-    def longest_passing(self, uniforms: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def longest_passing(
+        self, uniforms: Tensor, start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return how many drafts the longest prefix has that passes, w there, and what is sound.
 
         Args:
             uniforms: `(B, γ + 1)`.
-            start: `(B,)`, w of the empty prefix, which passes where no other does.
+            start: `(B,)`, w of the empty prefix, which passes where no other does; 1 if None.
         """
         # w is the product of w_0 and the ratios yet, over the largest that it was, if above 1
-        ratio = self.wanted.double().log() - self.drawn.double().log()
-        product = torch.cat([start.double().log()[:, None], ratio], dim=1).cumsum(dim=1)
+        wanted, drawn = torch.stack([self.wanted, self.drawn]).double().log()
+        ratio = torch.nn.functional.pad(wanted - drawn, (1, 0))
+        product = ratio.cumsum(dim=1)
+        if start is not None:
+            product = product + start.log()[:, None]
         passing = (product - product.cummax(dim=1).values.clamp_(min=0.0)).exp()
         weight = passing[:, 1:]
         inner = Excess(
             self.way[:, 1:-1],
             weight[:, :-1],
             selected=None if self.selected is None else self.selected.some(slice(1, None)),
-            same=range(1, ratio.shape[1]) if self.straight else None,
+            same=range(1, weight.shape[1]) if self.straight else None,
         )
         room = weight
-        if ratio.shape[1] > 1:
+        if weight.shape[1] > 1:
             room = torch.nn.functional.pad(self.rows.total(inner), (0, 1))
-        place = torch.arange(1, ratio.shape[1] + 1, device=weight.device)
+        place = torch.arange(1, weight.shape[1] + 1, device=weight.device)
         # at w = 1 a prefix passes without any room, too
         room = room.double() + _LEAST
         below = room / (room + (1.0 - weight))

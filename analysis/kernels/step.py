@@ -152,6 +152,8 @@ def possible(drawn: Tensor, wanted: Tensor) -> Tensor:
 def rows(table: Tensor, nodes: Tensor) -> Tensor:
     """Return the rows `(B, k, V)` of a table `(B, n, V)` at nodes `(B, k)`."""
     size, height, width = table.shape
+    if size == 1:
+        return table[0].index_select(0, nodes[0])[None]
     first = torch.arange(0, size * height, height, device=nodes.device)
     found = table.reshape(-1, width).index_select(0, (nodes + first[:, None]).flatten())
     return found.view(size, -1, width)
@@ -194,14 +196,10 @@ def written(
     """
     sound = sound & (total > 0.0) & (total < torch.inf)
     place = torch.arange(path.shape[1], device=path.device)
-    last = torch.where(sound, kept, -1)[:, None]
-    along = torch.nn.functional.pad(drafts, (0, 1))
+    last = kept.masked_fill(sound.logical_not(), -1)[:, None]
+    along, behind = torch.cat([drafts, after[:, None]], dim=1), place > last
     tokens = torch.where(place == last, after[:, None], along)
-    return Verified(
-        torch.where(place <= last, tokens, -1),
-        torch.where(place <= last, path, -1),
-        last[:, 0] + 1,
-    )
+    return Verified(tokens.masked_fill(behind, -1), path.masked_fill(behind, -1), last[:, 0] + 1)
 
 
 def check_step(
