@@ -26,10 +26,16 @@ SUITES = (
     "gradients",
     "measure",
     "kernels",
+    "refusals",
     "ott",
     "gbv",
 )
-_VERSIONS = {"ott": ("jax", "ott-jax"), "gbv": ("torch",), "kernels": ("torch", "transformers")}
+_VERSIONS = {
+    "ott": ("jax", "ott-jax"),
+    "gbv": ("torch",),
+    "kernels": ("torch", "transformers"),
+    "refusals": ("torch",),
+}
 """What a suite is timed against besides what all are."""
 _NEEDS = {
     "rows": "torch",
@@ -37,6 +43,7 @@ _NEEDS = {
     "gradients": "torch",
     "measure": "torch",
     "kernels": "torch",
+    "refusals": "torch",
     "ott": "ott",
     "gbv": "torch",
 }

@@ -55,6 +55,7 @@ class RefinedScoresByBins(RefinedScores):
             self.grid,
         )
         kept = int(found.count[0]) - 1
+        # float32 has no p(x) for this draft: so seldom that a choice by drafts weighs nothing
         if kept < 0:
             return super().verify(tree, target, randomness)
         return tree.step_along(found.nodes[0, 1 : kept + 1].tolist(), int(found.tokens[0, kept]))

@@ -379,6 +379,5 @@ def _gained(at: Tensor, scores: Tensor, grid: ScoreGrid) -> Tensor:
 
 
 def ratios(target: Tensor, draft: Tensor) -> Tensor:
-    """Return q/p of drafted tokens in float64, a number for any p > 0; 0 or NaN where p is 0."""
-    found = torch.where(draft > 0.0, target.double() / draft, 0.0 * target)
-    return found.clamp_(max=_MOST)
+    """Return q/p of drafts in float64, a number for any p > 0, else NaN."""
+    return torch.where(draft > 0.0, target.double() / draft, torch.nan).clamp_(max=_MOST)

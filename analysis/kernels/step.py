@@ -14,9 +14,19 @@ A request has n nodes: 0 is the last token of its text, the others are its draft
 
 Shapes depend on shapes alone and nothing is asked of the device: a step fits into a CUDA graph and
 into one `torch.compile(fullgraph=True)`. Probabilities are float32 or float64, sums are in their
-precision. A request is refused, `count` 0 and every token −1, the others unharmed, where a NaN
-would decide, a draft to which its own law or the target gives no finite number or its own law
-nothing, or a row without mass to draw from.
+precision.
+
+A request is refused, `count` 0 and every token −1, the others unharmed, where what decides is
+
+1. a NaN or an infinite probability;
+2. a draft that its own law cannot have drawn: p(x) = 0, a sibling's token where siblings are
+   distinct among them;
+3. a row without mass, of the target where a token is drawn, of the draft where bins are summed;
+4. for `optimal_by_vertex` unequal rows of equal prefixes, where they make a 2 of a draft.
+
+Nothing else is, however sharp the models are: p may be the smallest number above 0. Whether a step
+of kind 4 is refused depends on its drafts, so whoever drafts again biases the text: end the
+request.
 """
 
 from __future__ import annotations

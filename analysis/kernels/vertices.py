@@ -4,6 +4,11 @@ The scheme is that of `otm.sequence.DraftSelection` with `otm.Optimal`: the sequ
 with the output so far have as many drafts of the next token, each has a score that depends on its
 bin, the largest wins, and is accepted with u < q/s, s the law of winners. Scores are split as in
 `analysis.kernels.scores`, lossless with any grid; no refined law is carried on.
+
+Sequences that agree so far are judged by one row of each model, that of the first node: nodes of
+equal prefixes must have *equal* rows. Passes of a batch that round differently leave a draft at the
+edge of a filter without mass in that row, and the request is refused. Copy the first node's row
+before drafting, or take refined scores, which read each sequence's own rows.
 """
 
 from __future__ import annotations
@@ -32,8 +37,9 @@ def optimal_by_vertex(
     """Verify the next tokens of the sequences that agree so far, level by level.
 
     Args:
-        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them; of each
-            level those of the first sequence's node select, those of the last one's test.
+        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them, rows of
+            equal prefixes equal; of each level the uniforms of the first sequence's node select,
+            those of the last one's test.
         paths: `(B, K, L)` int64, the nodes of each sequence. A sequence may end early, with −1 as
             candidate, where a rule for its own tokens ends it, or one for all sequences.
         grid: for K sequences.

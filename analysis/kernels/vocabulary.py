@@ -23,7 +23,7 @@ from .step import Shard, Tensor, drafted_by, entries, find, rows
 _LARGEST = 1e38
 """A number of float32; a multiple of p that is larger divides q instead."""
 
-_CHUNK = 2**18
+_CHUNK = 2**17
 """Probabilities that are worked on at once: bounds the memory besides the rows."""
 
 _RUN = 1024

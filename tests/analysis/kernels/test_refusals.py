@@ -1,6 +1,7 @@
 """Rows of sharp models: every step that was drafted from them is answered, by the target's law."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from otm.sequence import TableModel, sequence_law
 from tests.analysis.kernels.drafted import GRIDS, Drafted
 from tests.analysis.kernels.steps import KERNELS, TREE, Requests, every_kernel
 from tests.analysis.kernels.tiny_llamas import llama, p_value
+from tests.paths import ROOT
 from tests.sequence.toys import contexts
 
 NAMES = [name for name, _ in refusals.kernels(1)]
@@ -38,6 +40,16 @@ def test_no_sharp_row_is_refused(name, type_):
                 )
                 given = refusals.step(drafting, draft, target, 6, generator)
                 assert drafting.verify(*given).count.all()
+
+
+def test_the_committed_table_is_of_every_kernel_and_nothing_is_refused():
+    rows = json.loads((ROOT / "benchmarks/results/refusals.json").read_text())["rows"]
+    assert {row["kernel"] for row in rows} == set(NAMES)
+    assert not any(row["refused"] for row in rows)
+    page = (ROOT / "docs/howto/kernels.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        number = sum(row["requests"] for row in rows if row["kernel"] == name)
+        assert f"| {name} | {number:,} |" + 3 * " 0, 0, 0 |" in page
 
 
 @pytest.mark.parametrize("kernel", [refined_scores, optimal_by_vertex])

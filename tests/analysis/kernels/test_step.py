@@ -10,21 +10,67 @@ from tests.analysis.kernels.steps import CHAIN, KERNELS, Requests, every_kernel,
 from tests.devices import fake_cuda
 
 
+def nan_of(side):
+    def spoil(requests):
+        rows = getattr(requests, side)
+        rows[::4, 0] = torch.nan
+
+    return spoil
+
+
+def infinite(requests):
+    requests.target[::4, 0] = torch.inf
+
+
+def not_drawn(requests):
+    first = requests.candidates[::4, 1]
+    requests.draft[::4, 0][torch.arange(len(first)), first] = 0.0
+
+
+def zeros_for_a_draft(requests):
+    requests.draft[::4, 0] = 0.0
+
+
+def zeros_for_a_target(requests):
+    requests.target[::4] = 0.0
+
+
+REFUSED = {
+    "NaN of the target": nan_of("target"),
+    "NaN of the draft": nan_of("draft"),
+    "infinite": infinite,
+    "not drawn": not_drawn,
+    "a draft's row without mass": zeros_for_a_draft,
+    "rows of the target without mass": zeros_for_a_target,
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
 @every_kernel
-def test_what_cannot_be_answered_is_refused_and_the_others_are_unharmed(name):
-    """NaN in a row of the target or of the draft; a buffer of zeros in place of draft
-    probabilities, by which no draft can have been drawn.
-    """
+def test_what_the_contract_lists_is_refused_and_the_others_are_unharmed(name, kind):
     kernel, shape = KERNELS[name]
     requests = Requests.random(shape, 80, 4, 5)
     sound = kernel(*requests.arguments)
-    target, draft = requests.target.clone(), requests.draft.clone()
-    target[::4, 0], draft[1::4, 0], draft[2::4, 0] = torch.nan, torch.nan, 0.0
-    found = kernel(requests.candidates, target, draft, *requests.arguments[3:])
-    refused = torch.arange(80) % 4 < 3
+    REFUSED[kind](requests)
+    found = kernel(*requests.arguments)
+    refused = torch.arange(80) % 4 == 0
     assert found.count[refused].eq(0).all()
     for left, right in ((found.tokens, sound.tokens), (found.nodes, sound.nodes)):
-        assert left[refused].eq(-1).all() and left[3::4].equal(right[3::4])
+        assert left[refused].eq(-1).all() and left[~refused].equal(right[~refused])
+
+
+def test_unequal_rows_of_equal_prefixes_are_refused_vertex_by_vertex_only():
+    """Both sequences begin with token 0; the second goes on with 1, of which the first's row has
+    nothing. A text of one sequence's own rows is what refined scores verify.
+    """
+    tokens = torch.tensor([[-1, 0, 0, 2, 1]])
+    half = torch.tensor([0.5, 0.0, 0.5]).expand(1, 5, 3)
+    draft = half.clone()
+    draft[0, 2] = torch.tensor([0.5, 0.5, 0.0])
+    given = tokens, torch.full((1, 5, 3), 1 / 3), draft, torch.full((1, 5), 0.1), torch.zeros(1)
+    assert KERNELS["optimal by vertex"][0](*given).count.tolist() == [0]
+    for name in ("refined scores", "block K-SEQ"):
+        assert KERNELS[name][0](*given).count.all()
 
 
 @every_kernel
