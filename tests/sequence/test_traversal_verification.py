@@ -3,6 +3,7 @@ vertex-by-vertex verification.
 """
 
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from otm.sequence import (
     DraftTree,
     Gsd,
     Sampled,
+    TableModel,
     TraversalVerification,
     ZerothOrder,
     expected_step,
@@ -20,7 +22,7 @@ from otm.sequence import (
 )
 from otm.sequence.traversal_verification import PendingVertex
 from otm.trees import TreeShape
-from tests.sequence.toys import DISTINCT, IID, asked, random_models
+from tests.sequence.toys import DISTINCT, IID, asked, contexts, random_models
 
 
 def test_a_pair_of_siblings_by_hand():
@@ -41,14 +43,86 @@ def test_a_pair_of_siblings_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_never_fewer_tokens_than_vertex_by_vertex(seed):
-    models = asked(random_models(2 + seed % 2, 3, np.random.default_rng([3, seed])))
-    for tree in (TreeShape.sequences(2, 2), TreeShape([0, 1, 1, 0, 2])):
+def test_no_fewer_tokens_than_recursive_rejection(seed):
+    """Where the root alone branches; below it where drafts are uniform and elder siblings have the
+    larger subtrees.
+    """
+    draft, target = random_models(2 + seed % 2, 3, np.random.default_rng([3, seed]))
+    flat = ZerothOrder(np.full(2 + seed % 2, 1 / (2 + seed % 2)))
+    for tree, drafter in (
+        (TreeShape.sequences(2, 2), draft),
+        (TreeShape([0, 1, 1, 0, 2]), flat),
+    ):
         traversal, vertex = (
-            expected_step(decoder, **models).block_efficiency
+            expected_step(decoder, **asked((drafter, target))).block_efficiency
             for decoder in (TraversalVerification(tree), Gsd(tree))
         )
         assert traversal >= vertex - 1e-13
+
+
+def kept_below(tree, context, w, rows, first):
+    """How many vertices below one of weight w are accepted, in fractions; with `first` each is
+    accepted by itself before its children are looked at, which is recursive rejection.
+    """
+    share, w = (w, Fraction(1)) if first else (1, w)
+    return share * kept_of(tree, context, w, *rows.get(context, rows["other"]), rows, first)
+
+
+def kept_of(children, context, w, p, q, rows, first):
+    """The same of the children that are left, the first of which is drawn from p."""
+    found, excess = Fraction(0), [max(w * b - a, 0) for a, b in zip(p, q, strict=True)]
+    for x in [x for x, mass in enumerate(p) if mass and children]:
+        weight = min(Fraction(1), w * q[x] / p[x])
+        below = kept_below(children[0], (*context, x), weight, rows, first)
+        if weight < 1 and sum(excess) and p[x] < 1:
+            left = [0 if y == x else mass / (1 - p[x]) for y, mass in enumerate(p)]
+            state = sum(excess) / (sum(excess) + 1 - w), left, [e / sum(excess) for e in excess]
+            below += (1 - weight) * kept_of(children[1:], context, *state, rows, first)
+        found += p[x] * (weight + below)
+    return found
+
+
+LOSSES = {
+    "leaves": (
+        (((), ()),),
+        [0, 1, 1],
+        {
+            (): ([Fraction(1), 0, 0, 0], [Fraction(2, 3), Fraction(1, 3), 0, 0]),
+            (0,): (
+                [Fraction(1, 10), 0, Fraction(8, 10), Fraction(1, 10)],
+                [Fraction(1, 10), Fraction(4, 10), Fraction(1, 20), Fraction(9, 20)],
+            ),
+            "other": ([Fraction(1, 4)] * 4,) * 2,
+        },
+        (Fraction(2227, 1080), Fraction(31, 15)),
+    ),
+    "two tokens": (
+        (((), ((),)),),
+        [0, 1, 1, 3],
+        {
+            (): ([Fraction(1), 0], [Fraction(1, 2), Fraction(1, 2)]),
+            (0,): ([Fraction(1, 2), Fraction(1, 2)], [Fraction(1), 0]),
+            "other": ([Fraction(1, 2)] * 2,) * 2,
+        },
+        (Fraction(2), Fraction(9, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_fewer_tokens_than_recursive_rejection(name):
+    tree, parents, rows, wanted = LOSSES[name]
+    assert wanted == tuple(
+        1 + kept_below(tree, (), Fraction(1), rows, first) for first in (False, True)
+    )
+    every = contexts(len(rows["other"][0]), len(parents) - 1)
+    draft, target = (
+        TableModel({c: np.array(rows.get(c, rows["other"])[i], dtype=float) for c in every})
+        for i in (0, 1)
+    )
+    for decoder, tokens in zip((TraversalVerification, Gsd), wanted, strict=True):
+        found = expected_step(decoder(TreeShape(parents)), **asked((draft, target)))
+        assert found.block_efficiency == pytest.approx(float(tokens), abs=1e-14)
 
 
 def test_what_is_pending_after_a_rejection():

@@ -38,3 +38,9 @@ class TestListRace:
         exact_member = float(1 - (1 - share) ** k)
         assert rule <= member <= exact_member + 2e-12
         assert otm.bounds.list_matching_lower(problem) <= member
+
+    @settings(max_examples=40)
+    @given(pair=strategies.pairs(max_tokens=5), k=st.integers(1, 4))
+    def test_one_process_keeps_no_less(self, pair, k):
+        problem = Problem(draft=pair[0], target=pair[1], law=IID(k))
+        assert otm.acceptance(otm.Race(), problem) >= otm.acceptance(ListRace(), problem) - 3e-12
