@@ -91,10 +91,17 @@ class GaussianCurve(Curve):
             return np.where(t == 1.0, 0.0, np.log(t) / self.shift) + 0.5 * self.shift
 
     def at(self, level: Array | float) -> Array:
-        """Return H(t) at one level of each curve `(...)`, or at several `(n, ...)`."""
-        slope, offset = self._line(np.asarray(level, dtype=np.float64))
+        """Return H(t) at one level of each curve `(...)`, or at several `(n, ...)`.
+
+        Raises:
+            InvalidParameter: if a level is no number of at least 0.
+        """
+        t = plain_reals(level, "level")
+        if not (t >= 0.0).all():
+            raise InvalidParameter(f"level must be at least 0; got {t.min()}. Pass a ratio q/p.")
+        slope, offset = self._line(np.asarray(t, dtype=np.float64))
         with quiet():
-            return np.where(slope > 0, slope * level, 0.0) + offset
+            return np.where(slope > 0, slope * t, 0.0) + offset
 
     def _line(self, level: Array) -> tuple[Array, Array]:
         """Return P(q/p > t) and Q(q/p ≤ t)."""

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otm._arrays import Floats, quiet, unit_quadrature
-from otm.errors import InvalidParameter
+from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import check_count, host_pmf
 
 Words = NDArray[np.uint64]
@@ -131,12 +131,16 @@ class SharedNoise:
             position: of the token, counted from the beginning of the text.
 
         Raises:
-            InvalidDistribution: if `mass` is no distribution.
+            InvalidDistribution: if `mass` is no distribution. ShapeMismatch: if it is several.
 
         >>> SharedNoise(7).choose([0.5, 0.2, 0.3], 0), SharedNoise(7).choose([0.0, 0.0, 1.0], 0)
         (0, 2)
         """
         row = host_pmf(mass, name="mass")
+        if row.ndim != 1:
+            raise ShapeMismatch(
+                f"mass must be one distribution (V,); its shape is {row.shape}. Pass one row."
+            )
         return int(np.argmax(perturbed(row, self.row(position, len(row)))))
 
 

@@ -271,7 +271,9 @@ class Wanted:
         there are none.
         """
         ks = tuple(sorted(set(check_counts(k, name="k"))))
-        if columns is not None and not isinstance(columns, Iterable):
+        if columns is not None and (
+            not isinstance(columns, Iterable) or getattr(columns, "ndim", 1) != 1
+        ):
             raise InvalidParameter(
                 f"columns must be names of the table's columns; got {columns!r}. Pass a list of "
                 "them."

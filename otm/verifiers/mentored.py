@@ -66,8 +66,6 @@ def mentored_law(
 ) -> NDArray[np.float64]:
     """Return the output law π `(V,)` of mentored decoding; one row.
 
-    The obstacle's steps are (q, p) in ascending order of q/p, already concave: no hull is built.
-
     The obstacle's steps are (q, p) in ascending order of q/p: already concave, so no hull has to be
     built.
     """
