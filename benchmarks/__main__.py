@@ -67,6 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--checkouts", type=Path, help="folder with OWNER+NAME of the public code that is timed"
     )
+    parser.add_argument(
+        "--beside", type=Path, help="checkout of another revision, whose kernels are timed, too"
+    )
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(SUITES)):
         parser.error(f"there is no suite {', '.join(unknown)}; choose from {', '.join(SUITES)}")
@@ -80,6 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         module = importlib.import_module(f"benchmarks.{name}")
         given = {"checkouts": options.checkouts} if name in _CODE else {}
+        if name == "kernels":
+            given = {"beside": options.beside}
         said = {**machine(*_VERSIONS.get(name, ())), **getattr(module, "SAID", {})}
         record = {"machine": said, "rows": module.run(seconds=options.seconds, **given)}
         (options.out / f"{name}.json").write_text(

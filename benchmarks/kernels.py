@@ -4,9 +4,11 @@ One thread, processor time, float32, language-like logits; drafts drawn from p. 
 drafts, K = L = 8 for sequences, the tree is binary with 62. "softmax" is `torch.softmax` of
 all rows that the step reads, target's and draft's. The target's pass is one of a model of
 SmolLM2-135M's shape with random weights, float32, over as many tokens as the step has nodes,
-without the context's share: what a step costs at least. "compiled" is the kernel under
+without the context's share: what a step costs at least. All is called in inference mode, as engines
+do. "by numba" are rows that `CompiledRows` reads. "compiled" is the kernel under
 `torch.compile(fullgraph=True)`, once compiled, "library" the exact decoder of `otm.sequence` on the
-same rows. Slopes are exponents of V, of requests and of drafts, fitted to the lines above (least
+same rows, "before" the same kernel of another revision's checkout, by torch, where `--beside` names
+one. Slopes are exponents of V, of requests and of drafts, fitted to the lines above (least
 squares of logarithms).
 """
 
@@ -14,21 +16,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
+import importlib.util
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from analysis.kernels.block_kseq import block_kseq
-from analysis.kernels.chain import block, token_by_token
-from analysis.kernels.grid import ScoreGrid
-from analysis.kernels.scores import refined_scores
-from analysis.kernels.traversal import traversal
-from analysis.kernels.trees import recursive_rejection
-from analysis.kernels.vertices import optimal_by_vertex
+from analysis.kernels.compiled_rows import CompiledRows
+from analysis.kernels.vocabulary import Rows
 from benchmarks.timing import medians
 from otm.sequence import BlockVerification, RefinedScores, Sampled
 from otm.sequence.decoder import DraftTree, StaticDecoder
@@ -46,25 +47,53 @@ LIBRARY: dict[str, Callable[[int, int], StaticDecoder]] = {
     "block": lambda k, length: BlockVerification(length),
     "refined scores": RefinedScores,
 }
+OURS, BEFORE = "analysis.kernels", "kernels_before"
+_BY_NUMBA = ", by numba"
 _NONE = "—"
 
+Kernel = tuple[int, int, Callable[[torch.Tensor, Any], object]]
+"""Nodes, nodes with children, and a call."""
 
-def run(*, seconds: float) -> list[dict[str, Any]]:
-    """Time every kernel at every size with one thread and return one row each."""
+
+def run(*, seconds: float, beside: Path | None = None) -> list[dict[str, Any]]:
+    """Time every kernel at every size with one thread and return one row each.
+
+    Args:
+        seconds: per measured function.
+        beside: a checkout of another revision.
+    """
+    before = None if beside is None else load_before(beside)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        rows = [row for size in SIZES for row in operations(*size, seconds=seconds)]
+        with torch.inference_mode():
+            rows = [row for size in SIZES for row in operations(size, before, seconds=seconds)]
         return [*rows, *_slopes(rows)]
     finally:
         torch.set_num_threads(threads)
 
 
+def load_before(checkout: Path) -> str:
+    """Return the name under which the kernels of a checkout are imported."""
+    folder = checkout / "analysis" / "kernels"
+    place = folder / "__init__.py"
+    spec = importlib.util.spec_from_file_location(
+        BEFORE, place, submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(place)
+    sys.modules[BEFORE] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[BEFORE])
+    return BEFORE
+
+
 def operations(
-    num_tokens: int, requests: int, k: int, length: int, *, seconds: float
+    size: tuple[int, int, int, int], before: str | None, *, seconds: float
 ) -> Iterator[dict[str, Any]]:
     """Time the kernels at one size, each beside its softmaxes and the pass in turns."""
-    for name, nodes, inner, kernel in kernels(num_tokens, requests, k, length):
+    num_tokens, requests, k, length = size
+    others = {} if before is None else kernels(size, before)
+    for name, (nodes, inner, kernel) in kernels(size, OURS, by_numba=True).items():
         generator = torch.Generator().manual_seed(0)
         logits = 3.0 * torch.randn((requests, nodes, num_tokens), generator=generator)
         both = (logits, logits[:, :inner] + torch.randn(logits[:, :inner].shape))
@@ -78,9 +107,12 @@ def operations(
             "ours": functools.partial(kernel, candidates, rows),
             "softmax": functools.partial(softmaxes, both),
         }
-        if num_tokens == MODEL_VOCABULARY and name in ("refined scores", "block K-SEQ"):
+        rule = name.removesuffix(_BY_NUMBA)
+        if num_tokens == MODEL_VOCABULARY and rule in ("refined scores", "block K-SEQ"):
             functions["pass"] = functools.partial(forward, target_model(), candidates)
-        if (num_tokens, requests, k, length) == SIZES[0] and name in LIBRARY:
+        if rule in others:
+            functions["before"] = functools.partial(others[rule][2], candidates, rows)
+        if size == SIZES[0] and name in LIBRARY:
             compiled = torch.compile(kernel, fullgraph=True)
             functions["compiled"] = functools.partial(compiled, candidates, rows)
             functions["library"] = of_library(LIBRARY[name](k, length), candidates[0], rows)
@@ -94,45 +126,49 @@ def operations(
             "softmax ms": times["softmax"],
             "times softmax": times["ours"] / times["softmax"],
             "times target's pass": times["ours"] / times["pass"] if "pass" in times else _NONE,
+            "ms before": times.get("before", _NONE),
+            "times before": times["ours"] / times["before"] if "before" in times else _NONE,
             "compiled ms": times.get("compiled", _NONE),
             "library ms": times.get("library", _NONE),
         }
 
 
 def kernels(
-    num_tokens: int, requests: int, k: int, length: int
-) -> Iterator[tuple[str, int, int, Callable[[torch.Tensor, Any], object]]]:
-    """Yield each kernel's name, nodes, nodes with children, and a call of it."""
-    yield "token by token", length + 1, length, lambda x, rows: token_by_token(x, *rows)
-    yield "block", length + 1, length, lambda x, rows: block(x, *rows)
-    grid = ScoreGrid.of(k, "cpu")
-    # level by level: the last level has no children
-    paths = (1 + torch.arange(k * length).view(length, k)).T.expand(requests, -1, -1)
-    size, inner = 1 + k * length, 1 + k * (length - 1)
-    yield (
-        "refined scores",
-        size,
-        inner,
-        lambda x, rows: refined_scores(x, paths, rows[0], rows[1], rows[2], rows[3], grid),
-    )
-    yield "block K-SEQ", size, inner, lambda x, rows: block_kseq(x, paths, *rows)
-    yield (
-        "optimal by vertex",
-        size,
-        inner,
-        lambda x, rows: optimal_by_vertex(x, paths, rows[0], rows[1], rows[2], rows[3], grid),
-    )
-    if (k, length) == (8, 8):
-        place = torch.arange(63)
-        child = torch.where(place < 31, 2 * place + 1, -1).expand(requests, -1)
-        sibling = torch.where(place % 2 == 1, place + 1, -1).expand(requests, -1)
-        yield (
-            "recursive rejection",
-            63,
-            31,
-            lambda x, rows: recursive_rejection(x, child, sibling, *rows, depth=5),
-        )
-        yield "traversal", 63, 31, lambda x, rows: traversal(x, child, sibling, *rows, depth=5)
+    size: tuple[int, int, int, int], package: str, *, by_numba: bool = False
+) -> dict[str, Kernel]:
+    """Return a package's kernels by name; at the first size those of rows by numba, too."""
+    _, requests, k, length = size
+
+    def of(module: str, name: str) -> Any:
+        return getattr(importlib.import_module(f"{package}.{module}"), name)
+
+    def usual(over: type[Rows] | None) -> Iterator[tuple[str, Kernel]]:
+        more = {} if over is None else {"over": over}
+        block, alone = of("chain", "block"), of("chain", "token_by_token")
+        refined, vertex = of("scores", "refined_scores"), of("vertices", "optimal_by_vertex")
+        yield "token by token", (length + 1, length, lambda x, rows: alone(x, *rows, **more))
+        yield "block", (length + 1, length, lambda x, rows: block(x, *rows, **more))
+        grid = of("grid", "ScoreGrid").of(k, "cpu")
+        # level by level: the last level has no children
+        paths = (1 + torch.arange(k * length).view(length, k)).T.expand(requests, -1, -1)
+        nodes = 1 + k * length, 1 + k * (length - 1)
+        yield "refined scores", (*nodes, lambda x, rows: refined(x, paths, *rows, grid, **more))
+        yield "optimal by vertex", (*nodes, lambda x, rows: vertex(x, paths, *rows, grid, **more))
+        if over is None:
+            kseq = of("block_kseq", "block_kseq")
+            yield "block K-SEQ", (*nodes, lambda x, rows: kseq(x, paths, *rows))
+        if (k, length) == (8, 8):
+            place = torch.arange(63)
+            child = torch.where(place < 31, 2 * place + 1, -1).expand(requests, -1)
+            sibling = torch.where(place % 2 == 1, place + 1, -1).expand(requests, -1)
+            for name, module in (("recursive rejection", "trees"), ("traversal", "traversal")):
+                tree = functools.partial(of(module, name.replace(" ", "_")), depth=5, **more)
+                yield name, (63, 31, lambda x, rows, tree=tree: tree(x, child, sibling, *rows))
+
+    found = dict(usual(None))
+    if by_numba and size == SIZES[0]:
+        found |= {name + _BY_NUMBA: kernel for name, kernel in usual(CompiledRows)}
+    return found
 
 
 def of_library(

@@ -14,8 +14,8 @@ import torch
 from .step import Tensor, Verified, possible, written
 from .vocabulary import Excess, Over, Rows, Selected, TorchRows
 
-_LEAST = 1e-300
-"""A mass that decides nothing but where all others are 0."""
+_LEAST, _MOST = 1e-300, 1e300
+"""A mass that decides nothing but where all others are 0, and a ratio that as good as all keep."""
 
 
 def token_by_token(
@@ -127,13 +127,12 @@ class Chain:
             uniforms: `(B, γ + 1)`.
             start: `(B,)`, w of the empty prefix, which passes where no other does; 1 if None.
         """
-        # w is the product of w_0 and the ratios yet, over the largest that it was, if above 1
-        wanted, drawn = torch.stack([self.wanted, self.drawn]).double().log()
-        ratio = torch.nn.functional.pad(wanted - drawn, (1, 0))
-        product = ratio.cumsum(dim=1)
-        if start is not None:
-            product = product + start.log()[:, None]
-        passing = (product - product.cummax(dim=1).values.clamp_(min=0.0)).exp()
+        # of a subnormal p the quotient is no number, and 0 times it would be none
+        ratio = (self.wanted.double() / self.drawn).clamp(max=_MOST)
+        weights = [torch.ones_like(ratio[:, 0]) if start is None else start]
+        for next_ in ratio.unbind(dim=1):
+            weights.append((weights[-1] * next_).clamp_(max=1.0))
+        passing = torch.stack(weights, dim=1)
         weight = passing[:, 1:]
         inner = Excess(
             self.way[:, 1:-1],

@@ -269,6 +269,10 @@ class TritonRows(Rows):
         )
         return totals
 
+    def _both_totals(self, excess: Excess) -> Tensor:
+        whole = Excess(excess.nodes, torch.ones_like(excess.weight), alone=True)
+        return torch.stack([self._totals(excess), self._totals(whole)])[:, :, 0]
+
     def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
         tokens = torch.empty_like(chunk[:, 0])
         given, grid, more = self._given(excess)

@@ -23,10 +23,13 @@ from .step import Shard, Tensor, drafted_by, entries, find, rows
 _LARGEST = 1e38
 """A number of float32; a multiple of p that is larger divides q instead."""
 
-_CHUNK = 2**17
+_CHUNK = 2**20
 """Probabilities that are worked on at once: bounds the memory besides the rows."""
 
-_RUN = 1024
+_BINNED = 2**17
+"""The same of bins, whose numbers and sums then stay in a cache."""
+
+RUN = 1024
 """Tokens among which one is sought at once, in the run that sums over all runs lead to."""
 
 
@@ -134,10 +137,9 @@ class Rows(abc.ABC):
     def _totals(self, excess: Excess) -> Tensor:
         """Return the mass of each chunk of these tokens, `(B, k, chunks)`."""
 
+    @abc.abstractmethod
     def _both_totals(self, excess: Excess) -> Tensor:
         """Return the chunks' masses, and what they have of q, `(2, B, chunks)`, of one row."""
-        whole = Excess(excess.nodes, torch.ones_like(excess.weight), alone=True)
-        return torch.stack([self._totals(excess), self._totals(whole)])[:, :, 0]
 
     @abc.abstractmethod
     def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
@@ -148,7 +150,7 @@ class Rows(abc.ABC):
     def entries(self, nodes: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return q and p `(B, k)` at nodes, p of the last that has a draft's row, and at tokens."""
         place = (tokens - self.first).clamp(0, self.target.shape[-1] - 1)
-        drafted = entries(self.draft, self._drafted(nodes), place)
+        drafted = entries(self.draft, self.drafted(nodes), place)
         found = entries(self.target, nodes, place), drafted
         if self.shard is None:
             return found
@@ -191,7 +193,7 @@ class Rows(abc.ABC):
             nodes: `(B, 1)`.
             tokens, gone: `(B, n)`, and which of them.
         """
-        row = torch.nn.functional.pad(rows(self.draft, self._drafted(nodes))[:, 0], (0, 1))
+        row = torch.nn.functional.pad(rows(self.draft, self.drafted(nodes))[:, 0], (0, 1))
         found = row.scatter_(1, self._own(tokens, gone), 0.0).sum(dim=1, keepdim=True)
         if self.shard is not None:
             self.shard.all_reduce(found)
@@ -214,7 +216,7 @@ class Rows(abc.ABC):
         inside = gone & (own >= 0) & (own < self.target.shape[-1])
         return torch.where(inside, own, self.target.shape[-1])
 
-    def _drafted(self, nodes: Tensor) -> Tensor:
+    def drafted(self, nodes: Tensor) -> Tensor:
         """Return the nodes, the last that has a draft's row for those that have none."""
         return nodes.clamp(max=self.draft.shape[1] - 1)
 
@@ -264,7 +266,7 @@ class TorchRows(Rows):
     def _bin_sums(self, grid: ScoreGrid, nodes: Tensor | None) -> Tensor:
         size, height, num_tokens = self.draft.shape
         number = height if nodes is None else nodes.shape[1]
-        step = max(1, _CHUNK // (size * num_tokens))
+        step = max(1, _BINNED // (size * num_tokens))
         # bins as they are numbered by bits: what is below the first is never reached
         sums = self.draft.new_zeros((2, size, number, grid.lowest + len(grid.edges) - 1))
         for start in range(0, number, step):
@@ -282,7 +284,9 @@ class TorchRows(Rows):
         size, number = excess.nodes.shape
         step = max(1, _CHUNK // (size * self.target.shape[-1]))
         parts = [
-            _sums(_masses(excess.some(slice(start, start + step)), *self._at(excess, start, step)))
+            _masses(excess.some(slice(start, start + step)), *self._at(excess, start, step)).sum(
+                dim=-1, keepdim=True
+            )
             for start in range(0, number, step)
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
@@ -292,18 +296,7 @@ class TorchRows(Rows):
         return torch.stack([_sums(_masses(excess, q, p)), _sums(q)])[:, :, 0]
 
     def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
-        place = torch.arange(min(_RUN, self.target.shape[-1]), device=chunk.device)
-        token = chunk * _RUN + place
-        inside = token.clamp(max=self.target.shape[-1] - 1)
-        q, p = (
-            entries(table, nodes, inside)[:, None]
-            for table, nodes in (
-                (self.target, excess.nodes),
-                (self.draft, self._drafted(excess.nodes)),
-            )
-        )
-        mass = _masses(excess, q, p)[:, 0].masked_fill_(token != inside, 0.0)
-        return find(mass, mass.cumsum(dim=-1), sought)[:, 0] + chunk[:, 0] * _RUN
+        return find_in_run(self, excess, chunk, sought)
 
     def _at(self, excess: Excess, start: int, step: int) -> tuple[Tensor, Tensor]:
         """Return q and p, `(B, k, V)`, at some of an excess's rows."""
@@ -311,15 +304,26 @@ class TorchRows(Rows):
             same = excess.same[start : start + step]
             return self.target[:, same.start : same.stop], self.draft[:, same.start : same.stop]
         nodes = excess.nodes[:, start : start + step]
-        return rows(self.target, nodes), rows(self.draft, self._drafted(nodes))
+        return rows(self.target, nodes), rows(self.draft, self.drafted(nodes))
+
+
+def find_in_run(read: Rows, excess: Excess, run: Tensor, sought: Tensor) -> Tensor:
+    """Return the token `(B,)` at which a run's running mass exceeds a number, both `(B, 1)`."""
+    place = torch.arange(min(RUN, read.target.shape[-1]), device=run.device)
+    token = run * RUN + place
+    inside = token.clamp(max=read.target.shape[-1] - 1)
+    q = entries(read.target, excess.nodes, inside)[:, None]
+    p = entries(read.draft, read.drafted(excess.nodes), inside)[:, None]
+    mass = _masses(excess, q, p)[:, 0].masked_fill_(token != inside, 0.0)
+    return find(mass, mass.cumsum(dim=-1), sought)[:, 0] + run[:, 0] * RUN
 
 
 def _sums(masses: Tensor) -> Tensor:
-    """Return the sums `(B, k, chunks)` of runs of `_RUN` of masses `(B, k, V)`."""
-    whole = masses.shape[-1] // _RUN * _RUN
+    """Return the sums `(B, k, chunks)` of runs of `RUN` of masses `(B, k, V)`."""
+    whole = masses.shape[-1] // RUN * RUN
     if not whole:
         return masses.sum(dim=-1, keepdim=True)
-    runs: Tensor = masses[..., :whole].unflatten(-1, (-1, _RUN)).sum(dim=-1)
+    runs: Tensor = masses[..., :whole].unflatten(-1, (-1, RUN)).sum(dim=-1)
     if whole == masses.shape[-1]:
         return runs
     return torch.cat([runs, masses[..., whole:].sum(dim=-1, keepdim=True)], dim=-1)

@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 
+from analysis.kernels.compiled_rows import CompiledRows
 from analysis.kernels.noise import noise_rows, root_only
 from analysis.kernels.step import Shard, probabilities
 from analysis.kernels.vocabulary import TorchRows
@@ -37,14 +38,19 @@ def differences(one, other):
     return int(((one.tokens != other.tokens) | (one.nodes != other.nodes)).any(dim=1).sum())
 
 
+READERS = {"triton": lambda: batched_triton.loaded().TritonRows, "numba": lambda: CompiledRows}
+by_each = pytest.mark.parametrize("reader", READERS)
+
+
 @pytest.mark.parametrize("size", [200, pytest.param(10_000, marks=long)])
+@by_each
 @every
-def test_triton_writes_the_same_tokens(name, size):
+def test_another_reader_writes_the_same_tokens(name, reader, size):
     """In float64 all; in float32 but for boundaries that rounding moves: a step has less than ten,
     each known to 10⁻⁶, so that in 10,000 steps one is expected to differ at most, and a Poisson
     number with that mean is above 6 once in 10⁴. torch's own in float32 are as near.
     """
-    over, given = batched_triton.loaded().TritonRows, requests(name, size)
+    over, given = READERS[reader](), requests(name, size)
     step = KERNELS[name][0]
     exact = step(*given)
     assert differences(step(*given, over=over), exact) == 0
@@ -54,13 +60,14 @@ def test_triton_writes_the_same_tokens(name, size):
     assert differences(plain, exact) <= 6
 
 
+@by_each
 @every
-def test_triton_refuses_the_same_requests(name):
+def test_another_reader_refuses_the_same_requests(name, reader):
     candidates, target, draft, *rest = requests(name, 200)
     target, draft = target.clone(), draft[..., :9].clone()
     target[::3, 0], draft[1::3, 0] = torch.nan, torch.nan
     given, step = (candidates, target, draft, *rest), KERNELS[name][0]
-    found = step(*given, over=batched_triton.loaded().TritonRows)
+    found = step(*given, over=READERS[reader]())
     assert differences(found, step(*given)) == 0
     assert found.count[::3].eq(0).all() and found.count[1::3].eq(0).all()
 
