@@ -32,7 +32,6 @@ FURTHER = (
     "table2",
     "mentored",
     "wall_clock",
-    "fine_tuning",
     "best_step",
     "nodes",
     "quality",
@@ -40,7 +39,6 @@ FURTHER = (
     "house",
     "front",
     "lossy_rules",
-    "watermark",
     "detection",
 )
 SAMPLES = 20_000

@@ -22,7 +22,6 @@ from otm import (
     transport as transport,
     trees as trees,
     verifiers as verifiers,
-    watermarks as watermarks,
 )
 from otm.comparison import (
     compare as compare,

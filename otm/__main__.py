@@ -32,7 +32,6 @@ _ON_MODELS = {
     "decode": "run prompts through decoders: tokens per call, speed-up over plain decoding",
     "experiment": "decoding experiments of the papers",
     "fetch": "fetch a public model",
-    "finetune": "fine-tune copies of a draft model and compare them",
     "latency": "time passes over length x batch, and over draft trees",
     "measure": "exact acceptance at every position of many prompts, to Parquet",
     "merge": "join shards measured on several machines",

@@ -13,7 +13,7 @@ from .measure import measure, merge, report
 from .rules import rules
 from .score import score
 from .steps import steps
-from .train import fetch, finetune, train
+from .train import fetch, train
 
 app = typer.Typer(
     help="Speculative decoding on real language models: advice, exact measurements, decoding runs.",
@@ -34,7 +34,6 @@ for command in (
     experiment,
     latency,
     train,
-    finetune,
     fetch,
     capture,
 ):

@@ -1,18 +1,17 @@
-"""`python -m analysis train`, `finetune` and `fetch`: where models come from."""
+"""`python -m analysis train` and `fetch`: where models come from."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from otm import tabular
 from otm._progress import say
 
-from ..files import SHIPPED_PAIR, held
+from ..files import held
 from ..run.resources import MOST_THREADS
-from .options import output_option, use_threads
+from .options import output_option
 
 if TYPE_CHECKING:
     from ..train.corpus import Corpus
@@ -95,65 +94,10 @@ def train(
         )
 
 
-def finetune(
-    work: Annotated[
-        Path,
-        output_option("Folder for checkpoints and finished runs; a killed run goes on from there."),
-    ],
-    out: Annotated[Path, output_option("Folder for the figure's data.")] = Path("figures/data"),
-    draft: Annotated[
-        Path, typer.Option(help="Folder of the draft model that every run starts from.")
-    ] = SHIPPED_PAIR / "draft_small",
-    text: Annotated[
-        list[Path] | None, typer.Option(help="UTF-8 text to train on. Default: as `train`.")
-    ] = None,
-    constraints: Annotated[
-        Path, typer.Option(help="Pinned packages whose docstrings are used.")
-    ] = Path("constraints.txt"),
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each run.")] = 200,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each loss.")] = 3,
-    loss: Annotated[
-        list[str] | None, typer.Option(help="A loss to compare, repeatable. Default: all of them.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads; figures depend on it in the last bits.")
-    ] = None,
-) -> None:
-    """Fine-tune copies of a draft by different losses and compare their acceptance on held-out
-    text.
-    """
-    from ..train.fine_tuning import LOSSES, Plan, prepare_bench, write_fine_tuning
-
-    use_threads(threads)
-    plan = Plan(steps=steps, trial_steps=max(1, steps // 3), seeds=tuple(range(seeds)))
-    bench, source = prepare_bench(
-        lambda: _corpus(text, constraints),
-        plan,
-        work=work,
-        draft=str(draft),
-    )
-    path, record = write_fine_tuning(
-        bench, work=work, out=out, corpus=source, losses=loss or list(LOSSES)
-    )
-    for line in tabular.columns([_cells(row, record["baseline"]) for row in record["rows"]]):
-        say(line)
-    say(f"data     {path}")
-
-
 def _corpus(text: list[Path] | None, constraints: Path) -> Corpus:
     from ..train.corpus import from_installed_packages, from_text_files
 
     return from_text_files(text) if text else from_installed_packages(constraints)
-
-
-def _cells(row: dict[str, Any], baseline: str) -> tuple[str, ...]:
-    gain = f"{row['gain']['mean']:+.4f} over {baseline}" if "gain" in row else ""
-    return (
-        row["figure"],
-        row["loss"],
-        f"{row['mean']:.4f} [{row['low']:.4f}, {row['high']:.4f}]",
-        gain,
-    )
 
 
 def fetch(

@@ -405,7 +405,7 @@ def train_draft(
     constant = recipe.steps - recipe.fall
     falling = work / f"fall-{recipe.steps}"
     learner = Learner(model, optimiser, lambda step: learning_rate(recipe, step))
-    training = Training({"": learner}, recipe.steps, _identity(target, recipe), "draft")
+    training = Training(learner, recipe.steps, _identity(target, recipe), "draft")
     fell = training.resume(falling)
     first = fell or training.resume(work)
     if first > recipe.steps or (first > constant and not fell):

@@ -47,14 +47,14 @@ class Learner:
             found[f"second/{name}"] = state["exp_avg_sq"]
         return {key: value.contiguous().cpu() for key, value in found.items()}
 
-    def restore(self, tensors: Mapping[str, torch.Tensor], step: int, prefix: str) -> None:
+    def restore(self, tensors: Mapping[str, torch.Tensor], step: int) -> None:
         """Put back what `tensors` returned after so many steps."""
         for name, parameter in self._trained():
-            parameter.data.copy_(tensors[f"{prefix}weight/{name}"])
+            parameter.data.copy_(tensors[f"weight/{name}"])
             self.optimiser.state[parameter] = {
                 "step": torch.tensor(float(step)),
-                "exp_avg": tensors[f"{prefix}first/{name}"].to(parameter.device),
-                "exp_avg_sq": tensors[f"{prefix}second/{name}"].to(parameter.device),
+                "exp_avg": tensors[f"first/{name}"].to(parameter.device),
+                "exp_avg_sq": tensors[f"second/{name}"].to(parameter.device),
             }
 
     def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
@@ -64,9 +64,9 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Training:
-    """What is trained side by side, by the prefix of its tensors, and what tells runs apart."""
+    """What is trained, for how long, and what tells runs apart."""
 
-    learners: Mapping[str, Learner]
+    learner: Learner
     steps: int
     identity: str
     name: str
@@ -75,8 +75,7 @@ class Training:
         """Go back to a folder's checkpoint and return the steps behind it, 0 without one."""
         tensors, first = read_checkpoint(folder, identity=self.identity)
         if first:
-            for prefix, learner in self.learners.items():
-                learner.restore(tensors, first, prefix)
+            self.learner.restore(tensors, first)
         return first
 
     def run(
@@ -97,26 +96,24 @@ class Training:
             figure: what it is called.
             kept: numbers of steps after which there is a checkpoint whatever the time.
         """
-        saved, recent = time.monotonic(), []
+        optimiser, recent = self.learner.optimiser, []
+        saved = time.monotonic()
         for step in range(first, self.steps):
-            for learner in self.learners.values():
-                learner.optimiser.zero_grad(set_to_none=True)
-                for group in learner.optimiser.param_groups:
-                    group["lr"] = learner.rate(step)
+            optimiser.zero_grad(set_to_none=True)
+            for group in optimiser.param_groups:
+                group["lr"] = self.learner.rate(step)
             recent.append(gradients(step))
-            for learner in self.learners.values():
-                torch.nn.utils.clip_grad_norm_(learner.model.parameters(), 1.0)
-                learner.optimiser.step()
+            torch.nn.utils.clip_grad_norm_(self.learner.model.parameters(), 1.0)
+            optimiser.step()
             shown = f"{figure} {np.mean(recent[-100:]):.4f}"
             told(f"steps of {self.name}", f"{step + 1:,} of {self.steps:,}, {shown}")
             if step + 1 in (*kept, self.steps) or time.monotonic() - saved > SAVE_EVERY:
-                tensors = {
-                    prefix + name: value
-                    for prefix, learner in self.learners.items()
-                    for name, value in learner.tensors().items()
-                }
-                place = make_folder(folder(step + 1))
-                write_checkpoint(place, tensors, step=step + 1, identity=self.identity)
+                write_checkpoint(
+                    make_folder(folder(step + 1)),
+                    self.learner.tensors(),
+                    step=step + 1,
+                    identity=self.identity,
+                )
                 saved = time.monotonic()
 
 

@@ -168,7 +168,7 @@ def build_model(size: Size, recipe: Recipe, vocabulary: int, seed: int) -> Llama
     return LlamaForCausalLM(config)
 
 
-def batch(tokens: np.ndarray, recipe: Any, seed: int, step: int) -> torch.Tensor:
+def batch(tokens: np.ndarray, recipe: Recipe, seed: int, step: int) -> torch.Tensor:
     """Return a step's windows `(batch, context + 1)`: a function of (seed, step) alone."""
     generator = np.random.default_rng([seed, step])
     starts = generator.integers(0, len(tokens) - recipe.context - 1, size=recipe.batch)
@@ -226,7 +226,7 @@ def train_model(
         loss.backward()
         return loss.item()
 
-    training = Training({"": learner}, size.steps, _identity(size, recipe, tokens), name)
+    training = Training(learner, size.steps, _identity(size, recipe, tokens), name)
     training.run(gradients, first=training.resume(folder), folder=lambda step: folder)
     model.eval()
     return model

@@ -518,16 +518,6 @@ def entropy(masses: Row, of: str = "q") -> Decimal:
 
 
 @in_row
-def watermark(row: Row) -> Decimal:
-    """Return H(q) − Σ p h(min(1, q/p)), h the entropy of a coin, in nats."""
-    lost = ZERO
-    for p, q in zip(row.p, row.q, strict=True):
-        if q and q < p:
-            lost -= q * log(q / p) + (p - q) * log((p - q) / p)
-    return -total(q * log(q) for q in row.q if q) - lost
-
-
-@in_row
 def jensen_shannon(row: Row) -> Decimal:
     """Return the Jensen–Shannon divergence in nats."""
     middle = [(p + q) / 2 for p, q in zip(row.p, row.q, strict=True)]

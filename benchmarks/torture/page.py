@@ -223,16 +223,6 @@ NOT_TRIED: dict[str, str] = {
     "otm.table.TableColumn": "a result",
     "otm.table.table_columns": "names, no numbers",
     "otm.transport.TransportProgram": "a program",
-    "otm.watermarks.DualKey": "its output law is audited exactly (tests/test_watermarks.py)",
-    "otm.watermarks.evidence_laws": (
-        "held against the joint law of races and token (tests/test_watermarks.py)"
-    ),
-    "otm.watermarks.mean_score": (
-        "held against quadrature and many keys (tests/test_watermarks.py)"
-    ),
-    "otm.watermarks.tokens_to_flag": (
-        "its chances are held against gamma laws and many texts (tests/test_watermarks.py)"
-    ),
     "otm.transport.optimum_program": (
         "a program; its solution is held against `otm.optimum` in tests/transport"
     ),

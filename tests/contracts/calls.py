@@ -36,7 +36,6 @@ from otm import (
     transport,
     trees,
     verifiers,
-    watermarks,
 )
 from otm.audit.text_log import LoggedText
 from otm.audit.token_log import parse_record
@@ -116,7 +115,6 @@ DRAFTED = sequence.NoiseTree(1, 1).draft(
     MARKOV, (0,), sequence.Sampled(np.random.default_rng(0), NOISES[0])
 )
 JOINT = np.full((2, 2), 0.25)
-MARKED = {"scheme": watermarks.DualKey(), "draft": P, "target": Q}
 COUNTED = {"num_drafts": 2, "length": 1, "samples": 9, "confidence": 0.9}
 TRACED = {"num_uniforms": 1, "most_slanted": 8, "most_work": 99, "most_seconds": 9.0}
 ERRORS = audit.Errors(detect=0.5, false_alarm=0.1, missed=0.1)
@@ -676,12 +674,6 @@ CALLS: list[Call] = [
         {"acceptance": VECTOR, "num_nodes": 3, "num_explored": 2, "least_extra": 1},
     ),
     (trees.tunstall_upper, {"acceptance": VECTOR, "num_nodes": 3, "max_width": 2}),
-    (watermarks.DualKey, {"keyed_coin": True, "weight": 0.5}),
-    (watermarks.DualKey().token, {"draft": P, "target": Q, "rng": rng()}),
-    (watermarks.evidence_laws, MARKED),
-    (watermarks.mean_score, MARKED),
-    (watermarks.strength, MARKED),
-    (watermarks.tokens_to_flag, MARKED | {"power": 0.5, "level": 0.25}),
     (verifiers.gamma_star, {"problem": PROBLEM}),
     (
         verifiers.prepare_batch,

@@ -190,17 +190,6 @@ def test_the_lossy_rules_said_to_be_on_the_frontier_are_there(built):
     assert {row["rule"] for row in rows if abs(row["gap"]) < 1e-9} == set(lossy_rules.BETWEEN)
 
 
-def test_watermarks_end_at_the_race(built):
-    for panel in _data(built, "watermark")["panels"]:
-        assert panel["acceptance"][0] == pytest.approx(panel["speculative"], abs=1e-12)
-        assert panel["acceptance"][-1] == pytest.approx(panel["race"], abs=1e-12)
-        assert panel["strength"][0] == pytest.approx(0.0, abs=1e-15)
-        assert panel["strength"][-1] == panel["entropy"]
-        assert np.all(np.diff(panel["strength"]) > 0)
-        assert np.all(np.diff(panel["acceptance"]) < 0)
-        assert 0.5 * panel["entropy"] < panel["two_keys"] < panel["entropy"]
-
-
 def test_decoders_lose_nothing_on_one_level_and_little_on_two(built):
     data = _data(built, "best_step")
     assert data["decoders"][2:] == ["optimal, vertex by vertex", "refined scores"]

@@ -41,6 +41,7 @@ SAID = {
             "otm/transport/certify.py: beyond {} draft sequences",
             "otm/audit/one_token.py: beyond {} draft sequences",
             "otm/audit/blocks.py: beyond {} blocks",
+            "otm/audit/draft_noise.py: beyond {} texts",
             "otm/audit/end_to_end.py: beyond {} blocks",
             "otm/audit/generations.py: beyond {} texts",
             "otm/audit/trees.py: beyond {} paths",
@@ -84,11 +85,6 @@ SAID = {
     "otm.verifiers.tournament.MOST_TOKENS": {
         "64": ["otm/verifiers/tournament.py: an integer in [1, {}]"]
     },
-    "otm.watermarks._MOST_ENTRIES": {"2²⁴": ["otm/watermarks.py: beyond {} classes"]},
-    "otm.watermarks.LEAST_TOKENS": {"8": ["otm/watermarks.py: The least T ≥ {}, by bisection"]},
-    "otm.watermarks.MOST_TOKENS": {"a million": ["otm/watermarks.py: infinite beyond {}"]},
-    "otm.watermarks._ERROR": {"1e-9": ["docs/theory.md: and ε a part {} of the chance"]},
-    "otm.watermarks._QUIET": {"8": ["docs/theory.md: The sum ends after {} nodes in a row"]},
     "otm.transport.lp.MAX_VARIABLES": {
         "four million": [
             "otm/transport/lp.py: beyond {} variables",

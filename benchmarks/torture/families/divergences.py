@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -57,12 +56,6 @@ BITS = Bound(
     ),
     "five times the divergence's own, and 16 u",
     'docs/theory.md, "Divergences"',
-)
-
-EVIDENCE = Bound(
-    lambda row, truth: 100 * gate(len(row.q)) * UNIT_ROUNDOFF * (1 + math.log(len(row.q))),
-    "100 νu (1 + log V)",
-    'docs/theory.md, "Two keys"',
 )
 
 COLUMNS: dict[str, Callable[[Row], Decimal]] = {
@@ -191,24 +184,6 @@ DISTANCES = [
         of_arrays(otm.divergences.kl_divergence),
         ours(oracles.kl),
         DIVERGENCE,
-        SIXTY,
-    ),
-    Promise(
-        "otm.watermarks.strength",
-        "exact",
-        iid,
-        of_arrays(functools.partial(otm.watermarks.strength, otm.watermarks.DualKey())),
-        ours(oracles.watermark),
-        EVIDENCE,
-        SIXTY,
-    ),
-    Promise(
-        "otm.watermarks.strength",
-        "exact",
-        iid,
-        of_arrays(functools.partial(otm.watermarks.strength, otm.watermarks.DualKey(True))),
-        ours(oracles.entropy),
-        EVIDENCE,
         SIXTY,
     ),
     Promise(
