@@ -67,12 +67,6 @@ def rules(
             "numbers."
         ),
     ] = None,
-    beside_target_cache: Annotated[
-        str | None,
-        typer.Option(
-            help="Likewise with keys and values cached as fp8_e4m3, fp8_e5m2 or bfloat16."
-        ),
-    ] = None,
     repetition_penalty: Annotated[
         float, typer.Option(min=1e-3, help="Of the target's logits.", rich_help_panel=LIMITS)
     ] = 1.0,
@@ -151,9 +145,8 @@ def rules(
     from otm.audit.text_log import read_texts
     from otm.commands.audit_run import find
     from otm.engines import read_acceptance
-    from otm.pmf import check_choice
 
-    from ..models.causal import CACHES, pair_models
+    from ..models.causal import pair_models
     from ..models.forced import numbers_of
     from ..models.pair import end_of_text
     from ..models.prompts import encoded_prompts
@@ -177,13 +170,10 @@ def rules(
                 f"sure the prediction is; got {texts}. Pass --texts {FEWEST_TEXTS}."
             )
         observed(known, length)  # refused before models are loaded
-    other_target = beside_target_dtype or beside_target_cache
-    if beside_target_cache is not None:
-        check_choice(beside_target_cache, name="beside_target_cache", choices=list(CACHES))
-    if written is not None and other_target:
+    if written is not None and beside_target_dtype:
         raise AnalysisError(
-            f"Another target, in {other_target}, writes other texts; got --written. Pass one of "
-            "them."
+            f"Another target, in {beside_target_dtype}, writes other texts; got --written. Pass "
+            "one of them."
         )
     logged = [] if written is None else read_texts(written)
     if written is not None and not logged:
@@ -218,17 +208,15 @@ def rules(
     if rule is not None:
         answer.place_of(reader.rules, rule)  # refused before the texts are read
     other = reading(draft, target, aware=True) if limits else None
-    if beside or beside_dtype or other_target:
+    if beside or beside_dtype or beside_target_dtype:
         source = dataclasses.replace(
             models, draft=beside or models.draft, dtype=beside_dtype or models.dtype
         )
         if beside or beside_dtype:
             draft, _ = pair_models(load_source(source, two_tokenizers=True), setting)
-        if other_target:
-            source = dataclasses.replace(models, dtype=beside_target_dtype or models.dtype)
+        if beside_target_dtype:
+            source = dataclasses.replace(models, dtype=beside_target_dtype)
             _, target = pair_models(load_source(source, two_tokenizers=True), setting)
-        if beside_target_cache:
-            target.cache_in(beside_target_cache)
         if draft.num_tokens != target.num_tokens:
             raise AnalysisError(
                 "A draft and a target of one column must have as many tokens; those beside have "

@@ -10,7 +10,6 @@ from typing import Any, final
 import torch
 
 import otm
-from otm.pmf import check_choice
 
 from ..errors import AnalysisError
 from .from_logits import FromLogits
@@ -18,16 +17,7 @@ from .pair import Pair
 from .processing import AS_THEY_ARE, Setting
 from .translated import SharedTokens
 from .tree_check import choose_evaluator, longest_context
-from .tree_pass import TreeEvaluator
 from .trie import Context
-
-CACHES = {
-    "fp8": torch.float8_e4m3fn,
-    "fp8_e4m3": torch.float8_e4m3fn,
-    "fp8_e5m2": torch.float8_e5m2,
-    "bfloat16": torch.bfloat16,
-}
-"""Types of cached keys and values, by vLLM's names, without scales."""
 
 _PLAIN = otm.Processing()
 
@@ -83,22 +73,6 @@ class CausalModel(FromLogits):
         other = copy.copy(self)
         other.processing = processing
         return other
-
-    def cache_in(self, kind: str) -> None:
-        """Keep keys and values in another type from now on, of `CACHES`, as some engines do.
-
-        Raises:
-            InvalidParameter: on another name.
-            AnalysisError: if the model is evaluated without a cache.
-        """
-        held = CACHES[check_choice(kind, name="cache", choices=list(CACHES))]
-        if not isinstance(self.evaluator, TreeEvaluator):
-            raise AnalysisError(
-                f"A cache in {kind} needs plain attention in every layer; {self.fallback}. Leave "
-                "it out."
-            )
-        self.forget()
-        self.evaluator.held = held
 
     def forget(self) -> None:
         """Free the cache, so that what follows repeats bit for bit on the same machine."""

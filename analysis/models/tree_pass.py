@@ -92,41 +92,8 @@ class SequenceEvaluator(Evaluator):
 
 
 @final
-class RoundedCache(DynamicCache):
-    """Keys and values as an engine has them whose cache is of another type.
-
-    Every token reads rounded ones, its own included; numbers beyond the type's largest become that.
-    Queries stay as they are, which some kernels of engines round too.
-    """
-
-    def __init__(self, config: Any, held: torch.dtype) -> None:
-        super().__init__(config=config)
-        self._held = held
-
-    def update(self, key_states: Any, value_states: Any, *args: Any, **options: Any) -> Any:
-        """Take keys and values of a layer, return all that it has."""
-
-        def rounded(states: Any) -> Any:
-            kept = _within(states.float(), self._held).to(self._held).float()
-            return _within(kept, states.dtype).to(states.dtype)
-
-        return super().update(rounded(key_states), rounded(value_states), *args, **options)
-
-
-def _within(numbers: Any, kind: torch.dtype) -> Any:
-    most = torch.finfo(kind).max
-    return numbers.clamp(-most, most)
-
-
-@final
 class TreeEvaluator(Evaluator):
-    """Evaluates a trie of contexts in one pass, on top of cached keys and values.
-
-    Attributes:
-        held: the type that keys and values are cached in, where it is not the model's.
-    """
-
-    held: torch.dtype | None = None
+    """Evaluates a trie of contexts in one pass, on top of cached keys and values."""
 
     def __init__(self, model: Any, device: str) -> None:
         super().__init__(model, device)
@@ -183,11 +150,7 @@ class TreeEvaluator(Evaluator):
     def _select(self, cache: Any, kept: list[int]) -> Any:
         if not kept:
             config = self.model.config
-            return (
-                DynamicCache(config=config)
-                if self.held is None
-                else RoundedCache(config, self.held)
-            )
+            return DynamicCache(config=config)
         rows = torch.tensor(kept, device=self.device)
         for layer in cache.layers:
             if kept[-1] == len(kept) - 1:

@@ -227,7 +227,6 @@ NOT_TRIED: dict[str, str] = {
         "a program; its solution is held against `otm.optimum` in tests/transport"
     ),
     "otm.engines.AcceptanceRecord": "a record",
-    "otm.engines.BudgetSplit": "a result",
     "otm.engines.CostSurface": "measured costs",
     "otm.trees.ExploredBound": "a result",
     "otm.engines.LengthCheck": "a result",
@@ -260,9 +259,6 @@ NOT_TRIED: dict[str, str] = {
     ),
     "otm.engines.parse_acceptance": (
         "reads a record; damaged ones are tried as `otm.engines.read_acceptance`"
-    ),
-    "otm.engines.plan_budget": (
-        "`otm.engines.split_budget` on records (tests/engines/test_planning.py)"
     ),
     "otm.engines.plan_lengths": "held against every length (tests/engines/test_planning.py)",
     "otm.engines.plan_mean": "`otm.engines.mean_bounds` at a cost (tests/engines/test_planning.py)",

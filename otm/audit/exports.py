@@ -1,32 +1,15 @@
-"""A result for machines: JSON, JUnit and SARIF for what reads tests and findings, and a
-counterexample as a test to keep.
-"""
+"""A result for machines: JSON, and a counterexample as a test to keep."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import math
 import textwrap
-from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from otm.audit.batteries import BatteryAudit
-from otm.audit.report import PASSED, Audit, SingleAudit
-
-_LEVELS = {"not lossless": "error", "fault": "error", "raised": "error"}
-_FAILURES = ("not lossless", "fault")
-_RULES = {
-    "not lossless": "The output of this verifier does not have the target's law.",
-    "fault": "This text differs from that without speculation by more than rounding.",
-    "raised": "This verifier raised on inputs that are valid.",
-    "not exact": "The output deviates from the target's law by the size of an ε of the code.",
-    "little power": "Nothing was found, and only a large deviation would have been.",
-    "undecided": "The law of the output could not be told from the target's, nor shown to be it.",
-    "no verdict": "There was too little to find what was asked for.",
-}
+from otm.audit.report import Audit, SingleAudit
 
 
 def as_json(audit: Audit, path: str = "") -> str:
@@ -68,73 +51,6 @@ def as_json(audit: Audit, path: str = "") -> str:
                 "test": as_test(audit.counterexample, path or audit.name),
             }
     return json.dumps(found, ensure_ascii=False, indent=2)
-
-
-def as_junit(audit: Audit) -> str:
-    """Return a JUnit report: a test case for each instance, failed if not lossless, an error if
-    nothing can be said.
-
-    >>> import otm
-    >>> ElementTree.fromstring(
-    ...     as_junit(otm.audit.outputs([0] * 50, target=[0.5, 0.5], name="coin"))
-    ... ).get("failures")
-    '1'
-    """
-    parts = audit.parts
-    verdicts = [single.verdict for single in parts.values()]
-    failures = sum(verdict in _FAILURES for verdict in verdicts)
-    errors = sum(verdict not in PASSED for verdict in verdicts) - failures
-    counts = {"tests": str(len(parts)), "failures": str(failures), "errors": str(errors)}
-    suite = ElementTree.Element("testsuite", {"name": f"otm audit {audit.name}", **counts})
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, value in (("verdict", audit.verdict), ("coverage", str(audit.coverage))):
-        ElementTree.SubElement(properties, "property", name=name, value=value)
-    for label, single in parts.items():
-        case = ElementTree.SubElement(suite, "testcase", classname=audit.name, name=label)
-        if single.verdict not in PASSED:
-            tag = "failure" if single.verdict in _FAILURES else "error"
-            outcome = ElementTree.SubElement(
-                case, tag, message=f"{single.verdict}: total variation {single.row()[0]}"
-            )
-            outcome.text = single.figures()
-    ElementTree.SubElement(suite, "system-out").text = str(audit)
-    ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
-
-
-def as_sarif(audit: Audit, function: object = None) -> str:
-    """Return a SARIF 2.1.0 log: one finding at the callable unless it passed.
-
-    >>> import otm
-    >>> json.loads(as_sarif(otm.audit.outputs([0] * 50, target=[0.5, 0.5])))["runs"][0]["results"][
-    ...     0
-    ... ]["level"]
-    'error'
-    """
-    result: dict[str, Any] = {
-        "ruleId": audit.verdict.replace(" ", "-"),
-        "level": "none" if audit.verdict in PASSED else _LEVELS.get(audit.verdict, "warning"),
-        "message": {
-            "text": f"{audit.name}: {audit.verdict}. Total variation {audit.severity:.6g}. "
-            f"{audit.coverage}",
-            "markdown": str(audit),
-        },
-    }
-    place = _place(function)
-    if place is not None:
-        file, line = place
-        result["locations"] = [
-            {"physicalLocation": {"artifactLocation": {"uri": file}, "region": {"startLine": line}}}
-        ]
-    rules = [
-        {"id": name.replace(" ", "-"), "shortDescription": {"text": text}}
-        for name, text in _RULES.items()
-    ]
-    run = {
-        "tool": {"driver": {"name": "otm audit", "rules": rules}},
-        "results": [] if audit.verdict in PASSED else [result],
-    }
-    return json.dumps({"version": "2.1.0", "runs": [run]}, ensure_ascii=False, indent=2)
 
 
 def as_test(audit: SingleAudit, name: str) -> str:
@@ -195,16 +111,3 @@ def test_to_keep(audit: BatteryAudit, name: str) -> str:
 
 def _plain(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _place(function: object) -> tuple[str, int] | None:
-    """Return file, relative to the working directory where it lies below it, and line of a
-    callable.
-    """
-    source: Any = getattr(function, "verify", function)
-    try:
-        path, line = Path(inspect.getsourcefile(source) or ""), inspect.getsourcelines(source)[1]
-    except (TypeError, OSError):
-        return None
-    here = Path.cwd()
-    return (path.relative_to(here) if path.is_relative_to(here) else path).as_posix(), max(1, line)

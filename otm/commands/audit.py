@@ -208,12 +208,11 @@ def register(commands: Any) -> None:
         default=SHRINKING,
         help="seconds for a minimal counterexample (default: %(default)s)",
     )
-    for form, reader in (("json", "scripts"), ("junit", "CI servers"), ("sarif", "code scanning")):
-        parser.add_argument(
-            f"--{form}",
-            metavar="FILE",
-            help=f"write the result for {reader} as well; - for standard output instead",
-        )
+    parser.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the result for scripts as well; - for standard output instead",
+    )
 
 
 def tables(text: str) -> list[list[float]]:

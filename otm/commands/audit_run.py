@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import functools
 import importlib
 import io
 import math
@@ -105,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
             result, candidate, scope = interruption.found, None, Scope()
             status = INTERRUPTED
     figures = result.summary() if isinstance(result, BatteryAudit) else result.figures()
-    silent = "-" in (options.json, options.junit, options.sarif)
+    silent = options.json == "-"
     arrived = [silent or print_report(f"{result.head()}\n\n{figures}", command="audit")]
     failed, path = isinstance(result, BatteryAudit) and result.verdict not in PASSED, result.name
     if isinstance(result, BatteryAudit) and failed and result.audits and not status:
@@ -118,12 +117,7 @@ def run(options: argparse.Namespace) -> int:
             path = find(options.callable)[1] + ".verify" * isinstance(candidate, LogitCandidate)
         example = f"\n{result.example()}{exports.test_to_keep(result, path)}"
         arrived.append(silent or print_report(example, command="audit"))
-    for place, written in (
-        (options.json, functools.partial(exports.as_json, path=path)),
-        (options.junit, exports.as_junit),
-        (options.sarif, functools.partial(exports.as_sarif, function=candidate)),
-    ):
-        arrived.append(place is None or _write(place, written(result)))
+    arrived.append(options.json is None or _write(options.json, exports.as_json(result, path)))
     if said := printed.getvalue().strip().splitlines():
         print(
             "otm audit: the callable printed something, which was left out; it begins with: "

@@ -72,12 +72,6 @@ def register(commands: Any) -> None:
         "--extrapolate-costs", action="store_true", help="continue costs beyond what was measured"
     )
     plan.add_argument(
-        "--budget",
-        type=int,
-        metavar="B",
-        help="split B drafts of one call over the record's requests",
-    )
-    plan.add_argument(
         "--confidence", type=float, default=0.95, help="of the intervals (default: %(default)s)"
     )
     plan.add_argument(

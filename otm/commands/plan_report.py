@@ -24,7 +24,6 @@ from otm.engines import (
     LengthPlan,
     MeanPlan,
     check_lengths,
-    plan_budget,
     plan_lengths,
     plan_mean,
     read_acceptance,
@@ -85,7 +84,6 @@ def answer(options: argparse.Namespace) -> str:
         "",
         *_table(plan),
         *_limits(plan, record),
-        *_budget(options, record),
     ]
     return "\n".join(lines)
 
@@ -414,25 +412,6 @@ def _limits(plan: LengthPlan, record: AcceptanceRecord) -> Iterator[str]:
             yield from paragraph("limit", said)
 
 
-def _budget(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
-    """Say what a budget of drafts yields, if one is given."""
-    if options.budget is None:
-        return
-    plan = plan_budget(record, budget=options.budget)
-    lengths = sorted(plan.lengths.tolist(), reverse=True)
-    seen = (
-        "counted on steps that the split had not seen"
-        if plan.held_out
-        else "too large: chosen on the same counts"
-    )
-    yield from paragraph(
-        "budget",
-        f"{options.budget} drafts a call over {len(lengths)} requests: {plan.tokens:.2f} tokens "
-        f"split by survival ({seen}), {plan.even_tokens:.2f} in equal shares; {lengths[0]} to "
-        f"{lengths[-1]} drafts a request.",
-    )
-
-
 def _of_mean(
     options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None
 ) -> str:
@@ -573,4 +552,3 @@ def _without_costs(
     if any(at_limit):
         further = f"--extend {2 * plans[0].measured} goes on."
         yield f"* the most that was measured: more may pay. {further}"
-    yield from _budget(options, record)

@@ -1,16 +1,12 @@
 """What engines write and want: records of acceptance, costs, draft lengths planned from both."""
 
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
-from otm.engines.parallel import distributed_speedup, parallel_speedup
 from otm.engines.planning import (
-    BudgetSplit,
     LengthChoice,
     LengthPlan,
     MeanPlan,
-    plan_budget,
     plan_lengths,
     plan_mean,
-    split_budget,
     vllm_lengths,
 )
 from otm.engines.positions import PositionAcceptance
@@ -33,7 +29,6 @@ from otm.engines.surface import CostSurface, read_costs
 
 __all__ = [
     "AcceptanceRecord",
-    "BudgetSplit",
     "CostSurface",
     "LengthCheck",
     "LengthChoice",
@@ -46,20 +41,16 @@ __all__ = [
     "chain_expected_tokens",
     "chain_speedup",
     "check_lengths",
-    "distributed_speedup",
     "estimate_tokens",
     "kaplan_meier",
     "mean_bounds",
     "optimal_chain_length",
-    "parallel_speedup",
     "parse_acceptance",
-    "plan_budget",
     "plan_lengths",
     "plan_mean",
     "read_acceptance",
     "read_costs",
     "request_mean",
-    "split_budget",
     "survival_bounds",
     "vllm_lengths",
 ]

@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from otm._arrays import Floats
 from otm.engines.chain import MAX_LENGTH, fastest
@@ -26,12 +25,11 @@ from otm.engines.records.estimates import (
     TokensEstimate,
     estimate_tokens,
     mean_bounds,
-    require_table,
 )
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
-from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
-from otm.pmf import check_count, check_counts, check_instance, plain_reals
+from otm.errors import InvalidParameter, TooLarge
+from otm.pmf import check_count, check_counts, check_instance
 from otm.statistics import Certified, Estimate
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]
@@ -397,137 +395,3 @@ def vllm_lengths(
         "num_speculative_tokens": max(1, *(row[2] for row in table)),
         "num_speculative_tokens_per_batch_size": table,
     }
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class BudgetSplit:
-    """How many drafts of each request one target call checks, and what that yields.
-
-    Attributes:
-        lengths: `(R,)` drafts checked of each request.
-        tokens: expected tokens of the call.
-        even_tokens: the same if every request had an equal share, the remainder going to the first
-            ones.
-        held_out: whether `tokens` was counted on steps that the split had not seen. If not, and the
-            survivals are counts, it is too large: the split was chosen on the same counts.
-    """
-
-    lengths: NDArray[np.int64]
-    tokens: float
-    even_tokens: float
-    held_out: bool = False
-
-
-def split_budget(survival: ArrayLike, *, budget: int) -> BudgetSplit:
-    """Split a target call's budget of drafts over requests by taking the largest survivals.
-
-    max Σ_r Σ_{i≤n_r} s_{r,i} subject to Σ n_r ≤ B. Survival does not increase along a request, so
-    the B largest survivals are prefixes of the requests: choosing them greedily is exact.
-
-    Args:
-        survival: `(R, L)`, Pr(at least i drafts of request r are accepted), non-increasing along a
-            row; 0 beyond what was drafted.
-        budget: B ≥ 0 drafts in all.
-
-    Returns:
-        BudgetSplit, tokens = R + Σ of the survivals that were chosen; on ties the earlier position,
-        then the earlier request. Drafts that are never accepted are not checked.
-
-    Raises:
-        InvalidDistribution: if the numbers are no survivals.
-        InvalidParameter: if the budget is no count.
-
-    Cost: one sort of R·L numbers. Reference: TETRIS [Wu et al. 2025], Section 3; docs/theory.md, "A
-        batch's budget".
-
-    >>> split = split_budget([[0.9, 0.8, 0.7], [0.5, 0.2, 0.1]], budget=4)
-    >>> split.lengths.tolist(), round(split.tokens, 6), round(split.even_tokens, 6)
-    ([3, 1], 4.9, 4.4)
-    """
-    array = plain_reals(survival, "survival")
-    if array.ndim != 2 or array.dtype.kind not in "iuf" or array.size == 0:
-        raise InvalidDistribution(
-            f"survival must be one row per request, (R, L); got {array.dtype} {array.shape}. Stack "
-            "the rows."
-        )
-    rows = array.astype(np.float64)
-    within = np.isfinite(rows).all() and rows.min() >= 0 and rows.max() <= 1
-    if not within or (np.diff(rows, axis=1) > 0).any():
-        raise InvalidDistribution(
-            "Each row of survival must lie in [0, 1] and not increase; entries are "
-            f"{rows.min():.6g} to {rows.max():.6g}. If these are conditional acceptances, take "
-            "their running product."
-        )
-    limit = check_count(budget, name="budget", minimum=0)
-    requests, length = rows.shape
-    # Position by position, so that a stable sort prefers the earlier position, then request.
-    flat = rows.T.ravel()
-    order = np.argsort(-flat, kind="stable")[:limit]
-    chosen = order[flat[order] > 0]
-    lengths = np.bincount(chosen % requests, minlength=requests)
-    even = np.minimum(limit // requests + (np.arange(requests) < limit % requests), length)
-    checked = np.arange(length) < even[:, None]
-    return BudgetSplit(
-        lengths, requests + float(flat[chosen].sum()), requests + float(rows[checked].sum())
-    )
-
-
-def plan_budget(record: AcceptanceRecord, *, budget: int) -> BudgetSplit:
-    """Split a budget of drafts over the requests of a record, as if they were one batch.
-
-    Where steps are listed, every second step chooses the split and the others count its tokens, and
-    the other way round; the mean of both is reported. Drafts that were not made count as rejected.
-
-    Args:
-        record: requests, with per-position counts.
-        budget: drafts that one target call checks, of all requests together.
-
-    Returns:
-        BudgetSplit.
-
-    Raises:
-        InvalidParameter: if the record tells no requests apart, or holds means only.
-        TooLarge: beyond 2^25 numbers, one for each request and position.
-
-    Cost: O(steps) and two sorts of R·L numbers. Reference: TETRIS [Wu et al. 2025], Section 3.
-
-    >>> import json
-    >>> from otm.engines.records import parse_acceptance
-    >>> easy, hard = (
-    ...     {"spec_verify_ct": 10, "spec_accept_histogram": counts}
-    ...     for counts in ([1, 1, 8], [5, 3, 2])
-    ... )
-    >>> plan = plan_budget(parse_acceptance(json.dumps([easy, hard])), budget=2)
-    >>> plan.lengths.tolist(), round(plan.tokens, 6), round(plan.even_tokens, 6), plan.held_out
-    ([2, 0], 3.7, 3.4, False)
-    """
-    length = check_instance(record, AcceptanceRecord, name="record").survivors.size
-    require_table(len(record.parts), length)
-    if record.requests is None or record.requests < 2:
-        raise InvalidParameter(
-            f"A budget is split over requests; this {record.form} tells none apart. Record per "
-            "request."
-        )
-    whole = split_budget(_survival_by_request(record), budget=budget)
-    if not all(part.pairs is not None and part.steps >= 2 for part in record.parts):
-        return whole
-    halves = [_survival_by_request(record, half) for half in (0, 1)]
-    tokens = 0.0
-    for chosen_on, counted_on in (halves, halves[::-1]):
-        lengths = split_budget(chosen_on, budget=budget).lengths
-        checked = np.arange(length) < lengths[:, None]
-        tokens += 0.5 * (len(record.parts) + float(counted_on[checked].sum()))
-    return dataclasses.replace(whole, tokens=tokens, held_out=True)
-
-
-def _survival_by_request(record: AcceptanceRecord, half: int | None = None) -> Floats:
-    """Return survival `(R, L)` over all steps of each request, or over every second listed one."""
-    found = np.zeros((len(record.parts), record.measured))
-    for row, part in zip(found, record.parts, strict=True):
-        if half is not None and part.pairs is not None:
-            accepted = part.pairs[half::2, 0]
-            fewer = np.cumsum(np.bincount(accepted, minlength=row.size))[: row.size]
-            row[:] = (accepted.size - fewer) / max(1, accepted.size)
-        elif part.survivors is not None:
-            row[: part.survivors.size] = np.minimum(1.0, part.survivors / part.steps)
-    return found

@@ -5,7 +5,6 @@ machines, each read back by what it is for.
 import dataclasses
 import json
 import pkgutil
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -129,30 +128,6 @@ def test_json(failing):
     assert verdicts == {name: name in failing.failed for name in failing.audits}
     assert found["counterexample"]["total_variation"] == failing.counterexample.severity
     assert "from kernels import verify" in found["counterexample"]["test"]
-
-
-def test_junit(failing):
-    suite = ElementTree.fromstring(exports.as_junit(failing))
-    failures = {
-        case.get("name"): case.find("failure") is not None for case in suite.iter("testcase")
-    }
-    assert failures == {name: name in failing.failed for name in failing.audits}
-    counts = [suite.get(name) for name in ("tests", "failures", "errors")]
-    assert counts == ["6", "3", "1"]  # with two hardly different laws, by an ε of the code
-    assert "`resample_target`: not lossless" in (suite.findtext("system-out") or "")
-
-
-def test_sarif(failing):
-    log = exports.as_sarif(failing, one_token.resample_target)
-    (run,) = json.loads(log)["runs"]
-    (result,) = run["results"]
-    assert result["ruleId"] in {rule["id"] for rule in run["tool"]["driver"]["rules"]}
-    place = result["locations"][0]["physicalLocation"]
-    assert place["artifactLocation"]["uri"].endswith("benchmarks/corpus/one_token.py")
-    assert place["region"]["startLine"] > 1
-    even = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
-    passed = audit.exact(one_token.speculative_sampling, even)
-    assert json.loads(exports.as_sarif(passed))["runs"][0]["results"] == []
 
 
 def test_the_counterexample_is_a_test_that_fails_until_it_is_mended(failing):

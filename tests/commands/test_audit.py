@@ -392,12 +392,9 @@ def test_what_the_callable_prints_is_kept_out(tmp_path, capsys):
 
 
 def test_results_for_machines(tmp_path):
-    forms = {f"--{form}": tmp_path / f"a.{form}" for form in ("json", "junit", "sarif")}
-    words = [str(word) for option in forms.items() for word in option]
-    assert main(["audit", "audited_kernels:trusting", *PAIR, *words]) == 1
-    parts = ('"verdict": "not lossless"', 'failures="1"', "audited_kernels.py")
-    for file, part in zip(forms.values(), parts, strict=True):
-        assert part in file.read_text(encoding="utf-8")
+    file = tmp_path / "a.json"
+    assert main(["audit", "audited_kernels:trusting", *PAIR, "--json", str(file)]) == 1
+    assert json.loads(file.read_text(encoding="utf-8"))["verdict"] == "not lossless"
     absent = str(tmp_path / "absent" / "a.json")
     assert main(["audit", "audited_kernels:maximal", *PAIR, "--json", absent]) == 2
 

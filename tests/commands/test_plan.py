@@ -118,14 +118,12 @@ def answer(capsys, *words):
         ),
         (
             "".join(requests()),
-            "--draft-ms 1 --target-ms 0:20,4:22 --budget 60",
+            "--draft-ms 1 --target-ms 0:20,4:22",
             [
                 "in brackets 95 % over requests, for all lengths at once",
                 "mean of requests (",
                 "draft lengths differ and are recorded: corrected, if they are independent of "
                 "acceptance; without",
-                "60 drafts a call over 30 requests",
-                "counted on steps that the split had not seen",
             ],
         ),
         # Fewer drafts than ran are not recommended for want of costs.
@@ -198,7 +196,6 @@ def test_batch_sizes_and_settings(capsys, file):
         (COUNTERS, "--costs absent", "cannot be read"),
         (COUNTERS, "--settings vllm", "need costs"),
         (COUNTERS, f"{COSTS} --confidence 1", "confidence"),
-        (COUNTERS, f"{COSTS} --budget 9", "over requests"),
         (DECODE, "--times", "--times needs"),
         (DECODE, f"--times {COSTS}", "--times needs"),
         (DECODE, "--times --target-ms 33", "at least its call"),

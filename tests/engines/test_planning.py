@@ -1,4 +1,4 @@
-"""Plans: the best length by enumeration, its limits named, a budget split against every split."""
+"""Plans: the best length by enumeration and its limits named."""
 
 import dataclasses
 import itertools
@@ -13,10 +13,8 @@ import otm
 from otm.engines.chain import chain_speedup, optimal_chain_length
 from otm.engines.planning import (
     MAX_BATCH,
-    plan_budget,
     plan_lengths,
     plan_mean,
-    split_budget,
     vllm_lengths,
 )
 from otm.engines.records import Tally, estimates, parse_acceptance
@@ -168,70 +166,6 @@ def test_the_interval_of_the_chosen_length_holds_for_all_lengths_at_once():
     assert (found.value, found.high) == pytest.approx((speeds.mean(), speeds.mean() + half))
 
 
-@settings(max_examples=60)
-@given(
-    st.lists(
-        st.lists(st.sampled_from([0, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 1.0]), min_size=3, max_size=3),
-        min_size=1,
-        max_size=4,
-    ),
-    st.integers(0, 8),
-)
-def test_no_split_of_a_budget_is_better(rows, budget):
-    survival = np.sort(np.array(rows), axis=1)[:, ::-1]
-    split = split_budget(survival, budget=budget)
-    values = [
-        survival.shape[0] + sum(row[:n].sum() for row, n in zip(survival, lengths, strict=True))
-        for lengths in itertools.product(range(4), repeat=survival.shape[0])
-        if sum(lengths) <= budget
-    ]
-    assert split.tokens == max(values)  # eighths: exact
-    assert split.lengths.sum() <= budget
-    chosen = sum(row[:n].sum() for row, n in zip(survival, split.lengths, strict=True))
-    assert split.tokens == survival.shape[0] + chosen
-    assert split.even_tokens <= split.tokens
-
-
-@pytest.mark.parametrize(
-    "survival", [[0.5], [[0.5, 0.6]], [[1.5]], [[float("nan")]], [[]], [["a"]]]
-)
-def test_what_is_no_survival_is_not_split(survival):
-    with pytest.raises(otm.errors.InvalidDistribution):
-        split_budget(survival, budget=1)
-
-
-def test_a_split_is_counted_on_steps_it_has_not_seen():
-    """All requests are alike: whatever the split finds in one half is noise, and the other half
-    says so. Where they differ a split helps, and the half that has not seen it agrees.
-    """
-    rng = np.random.default_rng(5)
-    alike, mixed = (
-        [
-            Tally.of_steps(np.minimum(rng.geometric(p, size=n) - 1, 3), np.full(n, 3), name="")
-            for p in rates
-        ]
-        for rates, n in (([0.4] * 60, 20), ([0.05, 0.8] * 10, 200))
-    )
-    plan = plan_budget(record_of(*alike), budget=90)
-    in_sample = split_budget(np.array([part.survivors / part.steps for part in alike]), budget=90)
-    assert plan.held_out and plan.lengths.tolist() == in_sample.lengths.tolist()
-    # what the split promises on the counts that chose it, and does not keep
-    assert in_sample.tokens > in_sample.even_tokens + 2
-    assert plan.tokens < plan.even_tokens + 0.5
-    helped = plan_budget(record_of(*mixed), budget=30)
-    assert helped.tokens > helped.even_tokens + 3
-
-
-def test_each_half_of_the_steps_counts_what_the_other_half_chose():
-    """The first half gives the draft to the second request, which accepts it in the second half;
-    the second half gives it to the first request, as both are equal, and that one rejected.
-    """
-    record = record_of(*(Tally.of_steps(one, [1, 1], name="") for one in ([0, 1], [1, 1])))
-    plan = plan_budget(record, budget=1)
-    assert (plan.held_out, plan.lengths.tolist()) == (True, [0, 1])
-    assert (plan.tokens, plan.even_tokens) == (2 + (1 + 0) / 2, 2 + 1 / 2)
-
-
 COSTS = CostSurface.flat(draft=0.1, target=1.0)
 MEANS = parse_acceptance(json.dumps({"spec_verify_ct": 10, "completion_tokens": 25}))
 SHORT, LONG = (Tally.of_histogram([1] + [0] * n + [1], name="a") for n in (0, 99))
@@ -242,8 +176,6 @@ TOO_LONG = Tally.of_histogram([1] + [0] * 10_000 + [1], name="a")
     ("call", "error", "said"),
     [
         (lambda: plan_lengths(MEANS, COSTS), "InvalidParameter", "means only"),
-        (lambda: plan_budget(MEANS, budget=3), "InvalidParameter", "means only"),
-        (lambda: plan_budget(geometric(0.5, 2), budget=3), "InvalidParameter", "over requests"),
         (
             lambda: plan_lengths(geometric(0.5, 2), COSTS, extend=10_001),
             "InvalidParameter",
@@ -256,11 +188,6 @@ TOO_LONG = Tally.of_histogram([1] + [0] * 10_000 + [1], name="a")
         ),
         (
             lambda: plan_lengths(record_of(*[SHORT] * 40, LONG), COSTS),
-            "TooLarge",
-            "41 clusters at 100 positions",
-        ),
-        (
-            lambda: plan_budget(record_of(*[SHORT] * 40, LONG), budget=3),
             "TooLarge",
             "41 clusters at 100 positions",
         ),

@@ -243,7 +243,6 @@ SAID = {
     "otm.engines.records.estimates.MAX_TABLE": {
         "2^25": [
             "otm/engines/records/estimates.py: beyond {} numbers",
-            "otm/engines/planning.py: beyond {} numbers, one for each request",
         ],
     },
     "otm.engines.records.document.MAX_TEXT": {

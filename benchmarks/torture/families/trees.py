@@ -9,7 +9,6 @@ import functools
 import itertools
 import math
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -110,40 +109,6 @@ def _tree_expected_tokens(random: np.random.Generator) -> tuple[float, str]:
 
 
 @checks.add(
-    "otm.engines.split_budget",
-    "4 n u, relative",
-    "docstring",
-    "every way to share the budget out, exactly",
-)
-def _split_budget(random: np.random.Generator) -> tuple[float, str]:
-    requests, length, budget = (
-        int(random.integers(1, 4)),
-        int(random.integers(1, 4)),
-        int(random.integers(0, 8)),
-    )
-    survival = np.sort(
-        random.random((requests, length)) ** random.choice([0.1, 1.0, 10.0]), axis=1
-    )[:, ::-1]
-    found = engines.split_budget(survival, budget=budget)
-    best = max(
-        sum(
-            (
-                Fraction(value)
-                for row, n in zip(survival, lengths, strict=True)
-                for value in row[:n]
-            ),
-            Fraction(requests),
-        )
-        for lengths in itertools.product(range(length + 1), repeat=requests)
-        if sum(lengths) <= budget
-    )
-    told = f"{survival.tolist()}, budget={budget}"
-    return off(
-        found.tokens, Decimal(best.numerator) / Decimal(best.denominator), 4 * survival.size + 4
-    ), told
-
-
-@checks.add(
     "otm.trees.optimal_tree", DEPTH, "docstring", "every way to share the vertices out, exactly"
 )
 def _optimal_tree(random: np.random.Generator) -> tuple[float, str]:
@@ -212,34 +177,6 @@ def _speedup(random: np.random.Generator) -> tuple[float, str]:
     return off(
         engines.chain_speedup(a, length=length, cost_ratio=cost), truth, 20
     ), f"{a!r}, length={length}, cost_ratio={cost!r}"
-
-
-@checks.add(
-    "otm.engines.parallel_speedup", "20 u, relative", "docstring", "the formula in 60 digits"
-)
-def _parallel(random: np.random.Generator) -> tuple[float, str]:
-    a, length = float(random.choice([0.0, 1.0, random.random()])), int(random.integers(1, 50))
-    cost = float(random.choice([0.0, random.random(), 3.0]))
-    hit = None if random.random() < 0.5 else float(random.random())
-    with decimal.localcontext(context(DIGITS)):
-        there = oracles.power(Decimal(a), length) if hit is None else Decimal(hit)
-        drafting = length * Decimal(cost)
-        truth = _chain_truth(a, length - (hit is None)) / (
-            there * max(Decimal(1), drafting) + (1 - there) * (1 + drafting)
-        )
-    return off(
-        engines.parallel_speedup(a, length=length, cost_ratio=cost, hit=hit), truth, 20
-    ), f"{a!r}, length={length}, cost_ratio={cost!r}, hit={hit!r}"
-
-
-@checks.add(
-    "otm.engines.distributed_speedup", "20 u, relative", "docstring", "the formula in 60 digits"
-)
-def _distributed(random: np.random.Generator) -> tuple[float, str]:
-    a, cost = float(random.random()), float(random.choice([0.0, random.random(), 1.0]))
-    with decimal.localcontext(context(DIGITS)):
-        truth = 1 / (Decimal(a) * Decimal(cost) + 1 - Decimal(a))
-    return off(engines.distributed_speedup(a, cost_ratio=cost), truth, 20), f"{a!r}, {cost!r}"
 
 
 @checks.add(

@@ -34,9 +34,9 @@ from transformers import (
 import otm
 from analysis.errors import AnalysisError
 from analysis.models import tree_pass
-from analysis.models.causal import CACHES, CausalModel
+from analysis.models.causal import CausalModel
 from analysis.models.tree_check import configuration_obstacle, observed_obstacle
-from analysis.models.tree_pass import RoundedCache, TreeEvaluator
+from analysis.models.tree_pass import TreeEvaluator
 from analysis.models.trie import CacheLayout, make_plan, tree_mask
 from otm import Processing
 
@@ -202,8 +202,6 @@ def test_models_that_see_no_tree_are_evaluated_as_sequences(name):
     assert (ours.evaluator.passes, ours.evaluator.tokens) == (2, 2 * 9 + 2 * 3)
     ours.forget()
     assert "sequences" in repr(ours)
-    with pytest.raises(AnalysisError, match="plain attention in every layer; "):
-        ours.cache_in("fp8_e4m3")
 
 
 class IgnoresMask(LlamaForCausalLM):
@@ -346,50 +344,6 @@ def test_a_run_that_starts_by_forgetting_repeats_bit_for_bit():
     ours.forget()
     for contexts, answers in zip(calls, first, strict=True):
         np.testing.assert_array_equal(ours.next_batch(contexts), answers)
-
-
-@pytest.mark.parametrize(
-    ("kind", "exponent", "mantissa", "most"),
-    [("fp8_e4m3", 4, 3, 448.0), ("fp8_e5m2", 5, 2, 57344.0), ("bfloat16", 8, 7, 3.4e38)],
-)
-def test_every_token_reads_keys_and_values_of_the_caches_type(kind, exponent, mantissa, most):
-    """Of GPT-2, whose keys hold no positions, its projection can be rounded instead, to the nearest
-    of all numbers of so many bits.
-    """
-    lowest = 2 - 2 ** (exponent - 1)
-    steps = np.arange(2**mantissa, 2 ** (mantissa + 1)) / 2**mantissa
-    powers = 2.0 ** np.arange(lowest, min(2**exponent - 2 + lowest, 127))[:, None]
-    positive = np.concatenate([(steps - 1.0) * 2.0**lowest, (steps * powers).ravel()])
-    grid = torch.from_numpy(np.unique(np.concatenate([-positive, positive]))).float()
-    grid = grid[grid.abs() <= most]
-    middle = (grid[1:] + grid[:-1]) / 2
-
-    def rounded(module, given, found):
-        wide = 2 * found.shape[-1] // 3  # keys and values, after the queries
-        kept = grid[torch.bucketize(found[..., -wide:].contiguous(), middle)]
-        return torch.cat([found[..., :-wide], kept], dim=-1)
-
-    ours, other = CausalModel(TREE_MODELS["gpt2"](), V, "cpu"), TREE_MODELS["gpt2"]()
-    contexts = [(1, 2, 3, 4, 5), (1, 2, 6), (1, 2, 6, 7)]
-    exact = ours.next_batch(contexts)
-    ours.cache_in(kind)
-    for layer in other.transformer.h:
-        layer.attn.c_attn.register_forward_hook(rounded)
-    assert_answers(ours.next_batch(contexts), other, contexts)
-    longer = [(*contexts[0], 8), (1, 2, 6, 7, 9)]
-    assert_answers(ours.next_batch(longer), other, longer)
-    ours.forget()
-    assert np.abs(ours.next_batch(contexts) - exact).max() > FLOAT32
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("held", sorted(CACHES))
-def test_a_cache_of_any_type_serves_a_model_of_any(kind, held):
-    cache = RoundedCache(llama().config, CACHES[held])
-    states = torch.tensor([1.0, -3.3e38, 3.3e38]).to(kind).reshape(1, 1, 3, 1).expand(1, 2, 3, 8)
-    keys, _ = cache.update(states, states, 0)
-    assert keys.dtype == kind and bool((keys[..., 0, :] == 1.0).all())
-    assert bool(keys.isfinite().all()) and float(keys.max()) == -float(keys.min()) >= 448.0
 
 
 def test_contexts_of_any_kind_and_none():
