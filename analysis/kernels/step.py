@@ -18,13 +18,15 @@ precision.
 
 A request is refused, `count` 0 and every token −1, the others unharmed, where what decides is
 
-1. a NaN or an infinite probability;
+1. a NaN, or an infinite probability of the target;
 2. a draft that its own law cannot have drawn: p(x) = 0, a sibling's token where siblings are
    distinct among them;
 3. a row without mass, of the target where a token is drawn, of the draft where bins are summed;
 4. for `optimal_by_vertex` unequal rows of equal prefixes, where they make a 2 of a draft.
 
-Nothing else is, however sharp the models are: p may be the smallest number above 0. Whether a step
+Nothing else is, however sharp the models are: p may be the smallest number above 0. What distinct
+siblings leave of a row of p in float64 should not be below the smallest normal number, 2e-308: the
+next sibling is drawn from that rest, and its precision is the rule's. Whether a step
 of kind 4 is refused depends on its drafts, so whoever drafts again biases the text: end the
 request.
 """
@@ -245,6 +247,11 @@ def check_step(
             raise InvalidParameter(
                 f"{name} must be float32 or float64; it is {tensor.dtype}. Convert it; of logits "
                 "`probabilities` makes float32."
+            )
+        if name == "draft" and tensor.dtype != target.dtype:
+            raise InvalidParameter(
+                f"target and draft must be of one type; they are {target.dtype} and "
+                f"{tensor.dtype}. Convert one."
             )
         if tensor.device != candidates.device:
             raise InvalidParameter(

@@ -22,6 +22,8 @@ from .vocabulary import Excess, Over, TorchRows
 _LEAST, _MOST = 1e-150, 1e150
 """Weights, masses and ratios q/p beyond which decide nothing: products of two are numbers still."""
 
+_NORMAL = torch.finfo(torch.float64).tiny
+
 
 def traversal(
     candidates: Tensor,
@@ -75,7 +77,8 @@ def traversal(
         sound = sound & (own.isfinite() | (at == 0))
         left = (at > 0) & (uniforms.gather(1, (at - 1).clamp(min=0)) >= own)
         held, z, c, r = weight(above), *(one.gather(1, above) for one in (mass, taken, rest))
-        more = c if sure else c + z / (held * r).clamp(min=_LEAST)
+        # what siblings leave of p may be tiny, and is then all that the next one is drawn from
+        more = c if sure else c + z / (held.clamp(min=_LEAST) * r).clamp(min=_NORMAL)
         rested = (z - wanted.gather(1, at)).clamp(min=0.0) if sure else both.left(above, more)
         room = held * rested / z
         held = torch.where(held < 1.0, room / (room + 1.0 - held), 1.0 + 0.0 * room)

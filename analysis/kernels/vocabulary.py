@@ -126,8 +126,8 @@ class Rows(abc.ABC):
     ) -> None:
         self.shard = shard
         self.first = 0 if shard is None else shard.first
-        self.target = target.contiguous()
-        self.draft = drafted_by(draft, sure - self.first, target).contiguous()
+        self.target = target.detach().contiguous()
+        self.draft = drafted_by(draft, sure - self.first, target).detach().contiguous()
 
     @abc.abstractmethod
     def _bin_sums(self, grid: ScoreGrid, nodes: Tensor | None) -> Tensor:

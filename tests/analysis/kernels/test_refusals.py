@@ -11,6 +11,8 @@ from analysis.kernels import generation
 from analysis.kernels.generation import Speculative
 from analysis.kernels.grid import ScoreGrid
 from analysis.kernels.scores import refined_scores
+from analysis.kernels.traversal import traversal
+from analysis.kernels.trees import recursive_rejection
 from analysis.kernels.vertices import optimal_by_vertex
 from benchmarks import refusals
 from otm.errors import InvalidDistribution
@@ -106,6 +108,25 @@ def test_drafts_of_tiny_mass_are_answered(name):
         draft[every, parents, tokens] = smallest
         found = kernel(requests.candidates, requests.target, draft, *requests.arguments[3:])
         assert found.count.all()
+
+
+@pytest.mark.parametrize("rest", [1e-152, 1e-300])
+@pytest.mark.parametrize("kernel", [recursive_rejection, traversal])
+def test_a_second_sibling_from_next_to_nothing_leaves_the_target_s_law(kernel, rest):
+    """The first of two distinct siblings is sure, the second is drawn from what it leaves: χ² of
+    the first token at 10⁻⁶.
+    """
+    size, q = 20_000, torch.tensor([0.3, 0.35, 0.35], dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    second = 1 + (torch.rand(size, generator=generator) < 2 / 3).long()
+    tokens = torch.stack([torch.zeros_like(second), torch.zeros_like(second), second], dim=1)
+    links = torch.tensor([[1, -1, -1], [-1, 2, -1]])[:, None].expand(-1, size, -1)
+    draft = torch.tensor([1.0, rest, 2.0 * rest], dtype=torch.float64).expand(size, 3, 3)
+    uniforms = torch.rand((size, 4), generator=generator, dtype=torch.float64)
+    rows = q.expand(size, 3, 3), draft, uniforms[:, :3], uniforms[:, 3]
+    found = kernel(tokens, *links, *rows, depth=1)
+    assert found.count.all()
+    assert p_value(np.bincount(found.tokens[:, 0].numpy(), minlength=3), q.numpy()) > 1e-6
 
 
 def sharp_llama(rows):

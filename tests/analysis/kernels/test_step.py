@@ -144,6 +144,7 @@ def test_tensors_that_do_not_fit_are_refused():
         (0, good[0].int(), InvalidParameter, "Convert"),
         (1, good[1].bfloat16(), InvalidParameter, "Convert"),
         (1, good[1].to("meta"), InvalidParameter, "one device"),
+        (2, good[2].float(), InvalidParameter, "of one type"),
     ):
         with pytest.raises(kind, match=told):
             check_step(*good[:place], tensor, *good[place + 1 :])
