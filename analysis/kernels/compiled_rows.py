@@ -113,9 +113,7 @@ class CompiledRows(Rows):
             nodes = torch.arange(height).expand(size, -1)
         last = len(grid.edges) - 2
         sums = self.draft.new_empty((2, *nodes.shape, last + 1))
-        target, draft, at = (
-            one.detach().numpy() for one in (self.target, self.draft, nodes.contiguous())
-        )
+        target, draft, at = (one.numpy() for one in (self.target, self.draft, nodes.contiguous()))
         lowest, shift = np.int32(grid.lowest), np.int32(grid.shift)
         _sum_bins(target, draft, at, lowest, shift, np.int32(last), sums.numpy())
         return sums
@@ -142,7 +140,7 @@ class CompiledRows(Rows):
             lowest, shift = excess.selected.grid.lowest, excess.selected.grid.shift
         sums = self.target.new_empty((2, *excess.nodes.shape, runs))
         given = self.target, self.draft, excess.nodes, numbers.to(type_), levels
-        target, draft, nodes, factors, table = (one.detach().contiguous().numpy() for one in given)
+        target, draft, nodes, factors, table = (one.contiguous().numpy() for one in given)
         masses, whole = sums.numpy()
         _sum_masses(
             target, draft, nodes, factors, table, np.int32(lowest), np.int32(shift), masses, whole

@@ -126,27 +126,6 @@ class Split:
         parts, mean = _nested(curves, grid.inside)
         return cls(mark, base, slope, mean, scores[0], parts)
 
-    @classmethod
-    def stacked(cls, levels: Sequence[Split]) -> Split:
-        """Return splits of several levels as one, levels the axis before the last, no parts."""
-        mark, base, slope, mean = (
-            torch.stack(one, dim=-2)
-            for one in zip(*((x.mark, x.base, x.slope, x.mean) for x in levels), strict=True)
-        )
-        return cls(mark, base, slope, mean, levels[0].cells, levels[0].parts)
-
-    def levels(self, masses: Tensor) -> Tensor:
-        """Return `(2, …, bins)`: the first plus the second times q/p is a token's level, how often
-        it is the winner's for once that it is drafted.
-
-        Args:
-            masses: `(2, …, bins)`, p and q in each bin.
-        """
-        step = self.mean.diff(dim=-1).gather(-1, self.mark)
-        first = torch.addcmul(self.mean.gather(-1, self.mark), self.base, step)
-        level = torch.stack([first, self.slope * step])
-        return level / (level * masses).sum(dim=(0, -1), keepdim=True)
-
     def law(self, before: Tensor, bin_: Tensor, ratio: Tensor) -> Tensor:
         """Return the law of the score `(…, C)` given the next token.
 
@@ -166,6 +145,24 @@ class Split:
         total = found.sum(dim=-1, keepdim=True)
         # a token too unlikely to have a width of scores shares all of them
         return torch.where(total > 0.0, found / total, before)
+
+
+def winning_levels(splits: Sequence[Split], masses: Tensor) -> Tensor:
+    """Return the levels `(2, …, L, bins)` along L vertices: the first plus the second times q/p is
+    how often a token is the winner's for once that it is drafted.
+
+    Args:
+        splits: of each vertex.
+        masses: `(2, …, L, bins)`, p and q in each bin.
+    """
+    mark, base, slope, mean = (
+        torch.stack(one, dim=-2)
+        for one in zip(*((x.mark, x.base, x.slope, x.mean) for x in splits), strict=True)
+    )
+    step = mean.diff(dim=-1).gather(-1, mark)
+    first = torch.addcmul(mean.gather(-1, mark), base, step)
+    level = torch.stack([first, slope * step])
+    return level / (level * masses).sum(dim=(0, -1), keepdim=True)
 
 
 def _levels(
@@ -333,7 +330,7 @@ class Scored:
             weight = torch.where(alive[i], torch.minimum(weight * ratio[i], gain), weight)
         wins = win_probabilities(law, torch.ones_like(alive[0][..., 0]), grid)
         sound = (wins + weight[..., 0]).isfinite().all(dim=-1)
-        return cls(wins, Split.stacked(splits).levels(bins.masses), sound)
+        return cls(wins, winning_levels(splits, bins.masses), sound)
 
     def selected(self, sequence: Tensor, grid: ScoreGrid) -> Selected:
         """Return the law of the winner's next tokens along a sequence `(B, 1)`."""

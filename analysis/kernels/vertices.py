@@ -18,7 +18,7 @@ import dataclasses
 import torch
 
 from .grid import ScoreGrid
-from .scores import Bins, Split, ratios, win_probabilities
+from .scores import Bins, Split, ratios, win_probabilities, winning_levels
 from .step import Tensor, Verified, draw, written
 from .vocabulary import Excess, Over, Selected, TorchRows
 
@@ -78,7 +78,7 @@ def optimal_by_vertex(
         first, last = (uniforms.gather(1, child[:, end, None] - 1) for end in (0, -1))
         chosen = draw(wins, first[:, 0])[:, None]
         x, node = tokens.gather(1, chosen), child.gather(1, chosen)
-        levels = split.levels(bins.masses)[:, :, None]
+        levels = winning_levels([split], bins.masses[..., None, :])
         asked = q.gather(1, chosen)
         selected = Selected(levels, grid).at(asked, p.gather(1, chosen))
         passed = going & (last * selected < asked)[:, 0]
