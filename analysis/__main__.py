@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Sequence
 
-from otm._progress import INTERRUPTED, clock, say
+from otm._machine.progress import INTERRUPTED, clock, say
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

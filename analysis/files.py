@@ -23,8 +23,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._json import plain_json
-from otm.statistics import Estimate
+from otm._machine.strict_json import plain_json
+from otm.results.statistics import Estimate
 
 from .errors import AnalysisError
 

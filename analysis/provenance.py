@@ -15,8 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from otm._numba import code_path
-from otm.tabular import shortened
+from otm._display.tabular import shortened
+from otm._machine.compiled import code_path
 
 from .errors import AnalysisError
 

@@ -16,8 +16,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
-from otm.statistics import Estimate
+from otm._machine.arrays import Floats
+from otm.results.statistics import Estimate
 
 CONFIDENCE = 0.95
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import machine
+from otm._display.tabular import markdown
 from otm.commands.printing import escape_unencodable
-from otm.tabular import markdown
 
 RESULTS = Path(__file__).parent / "results"
 SUITES = (

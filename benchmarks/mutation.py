@@ -37,7 +37,7 @@ import numpy as np
 import pytest
 import scipy
 
-from otm.tabular import with_section
+from otm._display.tabular import with_section
 
 ROOMS = ["overlap", "verifiers", "drafts", "table", "sequence", "trees", "engines", "tracing"]
 LEFT_OUT = ("analysis", "house", "figures", "benchmarks", "commands")
@@ -128,7 +128,7 @@ def apply(file: str, node: int, functions: list[types.FunctionType]) -> None:
 def interpret_kernels() -> None:
     """Have compiled functions run by the interpreter, where they can be changed and watched."""
     numba: Any = importlib.import_module("numba")
-    compiling: Any = importlib.import_module("otm._numba")
+    compiling: Any = importlib.import_module("otm._machine.compiled")
     numba.njit = compiling.compile_once = lambda *_, **__: lambda function: function
     engine: Any = importlib.import_module("otm.overlap.walk")
     engine.bits = lambda x: np.float64(x).view(np.int64)

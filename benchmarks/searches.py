@@ -23,7 +23,7 @@ from scipy.optimize import linprog
 
 import otm
 from benchmarks.timing import machine
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.continuous import GaussianOptimal
 from otm.sequence import (
     BlockVerification,

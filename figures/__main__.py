@@ -17,8 +17,8 @@ from figures.headline import headline
 from figures.paths import OUT
 from figures.provenance import manifest
 from figures.work import Work
-from otm import drawing
-from otm._progress import INTERRUPTED, clock, say, told
+from otm._display import drawing
+from otm._machine.progress import INTERRUPTED, clock, say, told
 from otm.commands.printing import discard_stdout, escape_unencodable
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")

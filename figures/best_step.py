@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import otm
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 from otm.sequence import (
     BlockKSeq,
     Decoder,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 import otm
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 KS = (2, 4, 8)
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 import otm
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 CONFIDENCE = 0.99
 _WIDTH = 1.6

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import otm
 from figures.landscape import pairs
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 MOST_OFF = 0.01
 """How far an acceptance may lie from the common one."""

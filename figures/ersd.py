@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from figures.captures import by_pair
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 from otm.trees import TreeShape
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance
 from otm.trees.tunstall import tunstall_explored_upper, tunstall_minimum_upper

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from figures import ersd
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 
 def compute(work: Work) -> dict[str, Any]:

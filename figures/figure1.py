@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import curves
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 SIZE = 120
 RATIOS = (2, 3, 4, 6, 12)

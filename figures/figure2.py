@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import curves
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 DRAFT = 0.25
 TARGETS = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import curves
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 DRAFT = 0.25
 KS = (1, 2, 4, 8)

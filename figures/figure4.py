@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from analysis.papers.selection_run import LENGTH, draft, select, survivors, table_of
 from figures.paths import DATA
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 from otm.sequence import TableModel
 
 CAPTURE = DATA / "figure4.json"

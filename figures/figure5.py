@@ -19,7 +19,7 @@ from figures import curves
 from figures.captures import by_pair, captures
 from figures.paths import ROOT
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 KS = tuple(range(1, 41))
 PAPER_KS = (1, 2, 3, 4)

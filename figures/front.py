@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import figure5
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 KS = tuple(range(1, 11))
 IN_USE = (otm.KSeq(), otm.RecursiveRejection())

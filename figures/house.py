@@ -1,9 +1,9 @@
-"""The house: which room of `otm` and of `analysis` imports which, read from the sources.
+"""The house: imports between the wings of `otm` and between the rooms of `analysis`, from sources.
 
 A *room* is a sub-package or a module of its own; the package's own `__init__`, which only exports,
-is left out. A room stands one floor above the highest room that it imports, so an arrow can climb
-only in a circle. Arrows that follow from others are left out of the picture; the rooms that ask the
-overlap curve itself have an edge of its colour.
+is left out. The rooms of `otm` form seven *wings*, which are drawn. A wing or a room stands one
+floor above the highest that it imports, so an arrow can climb only in a circle. Arrows that follow
+from others are left out of the picture.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import ast
 import functools
 import graphlib
 import itertools
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -23,43 +24,53 @@ from matplotlib.textpath import TextPath
 
 from figures.paths import ROOT
 from figures.work import Work
-from otm import drawing
 
 PACKAGES = ("otm", "analysis")
-CENTRE = "otm.overlap"
 
-AXES = ("otm.drafts", "otm.verifiers")
+WINGS = {
+    "ground": ("errors", "scheme", "_machine", "_display"),
+    "input": ("pmf", "logits", "examples"),
+    "one token": (
+        "problem",
+        "overlap",
+        "drafts",
+        "verifiers",
+        "transport",
+        "bounds",
+        "lossy",
+        "losses",
+        "partial",
+        "table",
+        "continuous",
+        "divergences",
+        "races",
+        "verbs",
+        "results",
+        "comparison",
+    ),
+    "engines": ("engines",),
+    "several tokens": ("sequence", "trees"),
+    "auditor": ("audit",),
+    "commands": ("commands", "plot", "pytest_plugin", "__main__"),
+}
+"""The rooms of each wing of `otm`; the library is all but the auditor."""
 
-_WORDS = {CENTRE: "overlap: H(t) = Σ min(q, tp)", "otm.drafts": "drafts: laws"}
 _LEGEND = {
-    "otm": "dark: the two axes; orange edge: asks the overlap curve itself",
+    "otm": "the library, the auditor and its commands",
     "analysis": "on real language models, on top of otm",
 }
-# inches: the house, a room, floor to floor, between rooms
-_WIDTH, _HEIGHT, _STOREY, _GAP = (
-    7.0,
-    0.42,
-    0.68,
-    0.1,
-)
-_WIDEST, _PASSAGE, _CAPTION = 2.7, 0.16, 0.36
-# points of a room's name, smaller where it would come nearer to the edges than these inches
-_TYPE, _MARGIN = (
-    10.5,
-    0.09,
-)
-_ORANGE, _BLUE, _PALE, _INK = (
-    drawing.PALETTE[1],
-    drawing.PALETTE[0],
-    {"otm": "#DCEBF5", "analysis": "#ECECEC"},
-    "#222222",
-)
+_WIDTH, _GAP = 7.0, 0.1  # inches, as all below: of the picture, and between boxes
+_HEIGHT = {"otm": 0.62, "analysis": 0.42}  # of a box
+_STOREY = {"otm": 0.86, "analysis": 0.68}  # from floor to floor
+_WIDEST, _PASSAGE, _CAPTION = {"otm": 6.4, "analysis": 2.7}, 0.16, 0.36
+_TYPE, _MARGIN = 10.5, 0.09  # points of a name, smaller where it would come nearer to the edges
+_PALE, _INK = {"otm": "#DCEBF5", "analysis": "#ECECEC"}, "#222222"
 
 Graph = dict[str, set[str]]
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return each package's rooms with floor, files and statements, its arrows and its circles."""
+    """Return each package's boxes with floors, its arrows, and the circles of files and rooms."""
     packages = {}
     for package in PACKAGES:
         files = imports(package)
@@ -67,26 +78,31 @@ def compute(work: Work) -> dict[str, Any]:
             name: {other for other in found if other in files} for name, found in files.items()
         }
         rooms = rooms_of(files, package)
-        floors = floors_of(rooms)
-        sizes = [(room_of(name), statements(_path(name))) for name in files]
+        boxes = wings_of(rooms) if package == "otm" else rooms
+        floors = floors_of(boxes)
         packages[package] = {
-            "rooms": [
-                {
-                    "name": room,
-                    "floor": floors[room],
-                    "files": sum(home == room for home, _ in sizes),
-                    "statements": rounded(sum(size for home, size in sizes if home == room)),
-                    "asks": CENTRE in rooms[room],
-                }
-                for room in sorted(rooms, key=lambda room: (floors[room], room))
+            "boxes": [
+                {"name": box, "floor": floors[box]}
+                for box in sorted(boxes, key=lambda box: (floors[box], box))
             ],
             "arrows": sorted(
-                [above, below] for above, found in reduced(rooms).items() for below in found
+                [above, below] for above, found in reduced(boxes).items() for below in found
             ),
+            "rooms": floors_of(rooms),
             "circles": {"files": circle(inside), "rooms": circle(rooms)},
         }
         work.tick()
     return {"packages": packages}
+
+
+def wings_of(rooms: Graph) -> Graph:
+    """Return the wings of `otm` that each wing imports."""
+    wing_of = {f"otm.{room}": wing for wing, found in WINGS.items() for room in found}
+    wings: Graph = {wing: set() for wing in WINGS}
+    for room, found in rooms.items():
+        wing = wing_of[room]
+        wings[wing].update({wing_of[below] for below in found} - {wing})
+    return wings
 
 
 @functools.cache
@@ -107,31 +123,6 @@ def imports(folder: str) -> Graph:
                 modules = {one for one in inner if _path(one).is_file()}
                 names |= modules | ({name} if modules != inner else set())
     return found
-
-
-def statements(path: Path) -> int:
-    """Return the number of statements of a file, docstrings apart: a size that no
-    layout changes.
-    """
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    return sum(isinstance(node, ast.stmt) and not _is_text(node) for node in nodes)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
-def rounded(count: int) -> int:
-    """Return a count to two significant digits, so that a small change leaves the picture true.
-
-    >>> rounded(2784), rounded(96)
-    (2800, 96)
-    """
-    return int(float(f"{count:.2g}"))
 
 
 def _path(module: str) -> Path:
@@ -185,47 +176,44 @@ def reduced(rooms: Graph) -> Graph:
 def message(data: dict[str, Any]) -> str:
     """Return what the picture shows."""
     rooms = [room for package in data["packages"].values() for room in package["rooms"]]
-    return f"Every import of {len(rooms)} rooms points down"
+    return f"Every import between {len(rooms)} rooms points down"
 
 
 def draw(data: dict[str, Any]) -> Figure:
     """Draw the packages one on the other, each floor by floor from bottom to top."""
     heights = {
-        name: 1 + max(room["floor"] for room in package["rooms"])
+        name: 1 + max(box["floor"] for box in package["boxes"])
         for name, package in data["packages"].items()
     }
-    total = _STOREY * sum(heights.values()) + _CAPTION * len(heights) + 0.6
+    total = sum(_STOREY[name] * floors for name, floors in heights.items())
+    total += _CAPTION * len(heights) + 0.4
     canvas = Figure(figsize=(_WIDTH + 0.2, total))
     axes = canvas.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(-0.1, _WIDTH + 0.1), ylim=(0.0, total))
     axes.set_axis_off()
-    axes.text(
-        _WIDTH,
-        total - 0.1,
-        "an arrow: imports\nin a room: files · statements",
-        fontsize=9.5,
-        va="top",
-        ha="right",
-        color="#555555",
-    )
     bottom = 0.1
     for name, package in data["packages"].items():
         _house(axes, name, package, bottom)
-        bottom += _STOREY * heights[name] + _CAPTION
+        bottom += _STOREY[name] * heights[name] + _CAPTION
     return canvas
 
 
 def _house(axes: Axes, name: str, package: dict[str, Any], bottom: float) -> None:
-    rooms = {room["name"]: room for room in package["rooms"]}
-    places = _places(rooms, package["arrows"])
-    top = bottom + _STOREY * (1 + max(room["floor"] for room in rooms.values())) - 0.08
+    boxes = {box["name"]: box for box in package["boxes"]}
+    places = _places(boxes, package["arrows"], _WIDEST[name])
+    storey, height = _STOREY[name], _HEIGHT[name]
+    top = bottom + storey * (1 + max(box["floor"] for box in boxes.values())) - 0.08
     axes.text(0.0, top, name, fontsize=13, weight="bold", color=_INK)
     axes.text(_WIDTH, top, _LEGEND[name], fontsize=9.5, ha="right", color="#555555")
-    for above, *way in _ways(rooms, package["arrows"]):
-        _arrow(axes, [places[point] for point in (above, *way)], bottom, special=way[-1] == CENTRE)
-    for room, (x, floor, width) in places.items():
-        if room in rooms:
-            _room(axes, rooms[room], x, bottom + _STOREY * floor, width, name)
+    for above, *way in _ways(boxes, package["arrows"]):
+        points = [
+            (x, bottom + storey * floor, wide)
+            for x, floor, wide in (places[point] for point in (above, *way))
+        ]
+        _arrow(axes, points, height)
+    for box, (x, floor, width) in places.items():
+        if box in boxes:
+            _box(axes, box, (x, bottom + storey * floor), (width, height), name)
 
 
 Place = tuple[float, int, float]
@@ -244,7 +232,7 @@ def _ways(rooms: dict[str, Any], arrows: list[list[str]]) -> list[list[str]]:
     ]
 
 
-def _places(rooms: dict[str, Any], arrows: list[list[str]]) -> dict[str, Place]:
+def _places(rooms: dict[str, Any], arrows: list[list[str]], widest: float) -> dict[str, Place]:
     """Return centre, floor and width of every room and passage, ordered for short arrows."""
     floor = {name: int(room["floor"]) for name, room in rooms.items()}
     near: Graph = {name: set() for name in rooms}
@@ -260,7 +248,7 @@ def _places(rooms: dict[str, Any], arrows: list[list[str]]) -> dict[str, Place]:
     ]
     places: dict[str, Place] = {}
     for level in levels:
-        places |= _floor(level, rooms, floor)
+        places |= _floor(level, rooms, floor, widest)
     for number in range(12):  # sweeps up and down in turn; more change nothing
         for level in levels[:: 1 if number % 2 == 0 else -1]:
             before = -1 if number % 2 == 0 else 1
@@ -272,15 +260,17 @@ def _places(rooms: dict[str, Any], arrows: list[list[str]]) -> dict[str, Place]:
                     if (floor[other] - floor[point]) * before > 0
                 ]
                 pull[point] = sum(ends) / len(ends) if ends else places[point][0]
-            places |= _floor(sorted(level, key=pull.__getitem__), rooms, floor)
+            places |= _floor(sorted(level, key=pull.__getitem__), rooms, floor, widest)
     return places
 
 
-def _floor(level: list[str], rooms: dict[str, Any], floor: dict[str, int]) -> dict[str, Place]:
+def _floor(
+    level: list[str], rooms: dict[str, Any], floor: dict[str, int], widest: float
+) -> dict[str, Place]:
     """Return the places of a floor's rooms and passages from left to right."""
     num_rooms = sum(point in rooms for point in level)
     free = _WIDTH - _PASSAGE * (len(level) - num_rooms) - _GAP * (len(level) - 1)
-    width = min(_WIDEST, free / num_rooms)
+    width = min(widest, free / num_rooms)
     widths = [width if point in rooms else _PASSAGE for point in level]
     left = (_WIDTH - sum(widths) - _GAP * (len(level) - 1)) / 2
     placed: dict[str, Place] = {}
@@ -290,51 +280,44 @@ def _floor(level: list[str], rooms: dict[str, Any], floor: dict[str, int]) -> di
     return placed
 
 
-def _room(axes: Axes, room: dict[str, Any], x: float, y: float, width: float, package: str) -> None:
-    name, centre = room["name"], room["name"] == CENTRE
-    face = _ORANGE if centre else _BLUE if name in AXES else _PALE[package]
-    edge, thick = (_ORANGE, 2.0) if room["asks"] or centre else ("#8A9BA8", 0.8)
-    ink = "white" if centre or name in AXES else _INK
+def _box(
+    axes: Axes, name: str, corner: tuple[float, float], size: tuple[float, float], package: str
+) -> None:
+    (x, y), (width, height) = corner, size
     box = FancyBboxPatch(
         (x - width / 2, y),
         width,
-        _HEIGHT,
+        height,
         boxstyle="round,pad=0,rounding_size=0.06",
-        fc=face,
-        ec=edge,
-        lw=thick,
+        fc=_PALE[package],
+        ec="#8A9BA8",
+        lw=0.8,
         zorder=3,
     )
     axes.add_patch(box)
-    label = _WORDS.get(name, name.partition(".")[2].strip("_"))
-    size = f"{room['files']} · {room['statements']:,}"
+    label = name.rpartition(".")[2]
     long = (
         TextPath((0, 0), label, size=_TYPE, prop=FontProperties(weight="bold")).get_extents().width
         / 72
     )
-    type_size = _TYPE * min(1.0, (width - 2 * _MARGIN) / long)
-    axes.text(
-        x,
-        y + 0.265,
-        label,
-        fontsize=type_size,
-        weight="bold",
-        ha="center",
-        va="center",
-        color=ink,
-        zorder=4,
+    words = {"fontsize": _TYPE * min(1.0, (width - 2 * _MARGIN) / long), "weight": "bold"}
+    rooms = textwrap.wrap(
+        ", ".join(room.strip("_") for room in WINGS.get(name, ()) if room != name), 88
     )
-    axes.text(x, y + 0.1, size, fontsize=8.5, ha="center", va="center", color=ink, zorder=4)
+    centred = {"ha": "center", "va": "center", "color": _INK, "zorder": 4}
+    axes.text(x, y + height * (0.78 if rooms else 0.5), label, **words, **centred)
+    axes.text(x, y + 0.36 * height, "\n".join(rooms), fontsize=9, linespacing=1.25, **centred)
 
 
-def _arrow(axes: Axes, way: list[Place], bottom: float, *, special: bool) -> None:
-    colour, thick = (_ORANGE, 2.0) if special else ("#66727C", 1.0)
+def _arrow(axes: Axes, way: list[tuple[float, float, float]], height: float) -> None:
+    """Draw an arrow through its points: centre, lower edge and width of boxes and passages."""
+    colour = "#66727C"
     for number, (one, other) in enumerate(itertools.pairwise(way)):
         last = number == len(way) - 2
         start, end = _ends(one, other)
-        high, low = bottom + _STOREY * one[1], bottom + _STOREY * other[1] + _HEIGHT
+        high, low = one[1], other[1] + height
         if not last:  # through the passage of the floor between
-            axes.plot([end, end], [low, low - _HEIGHT], color=colour, lw=thick, zorder=2)
+            axes.plot([end, end], [low, low - height], color=colour, lw=1.0, zorder=2)
         style = "-|>,head_length=4,head_width=2" if last else "-"
         axes.add_patch(
             FancyArrowPatch(
@@ -342,7 +325,7 @@ def _arrow(axes: Axes, way: list[Place], bottom: float, *, special: bool) -> Non
                 (end, low),
                 arrowstyle=style,
                 color=colour,
-                lw=thick,
+                lw=1.0,
                 shrinkA=0,
                 shrinkB=0,
                 zorder=2,
@@ -350,7 +333,9 @@ def _arrow(axes: Axes, way: list[Place], bottom: float, *, special: bool) -> Non
         )
 
 
-def _ends(one: Place, other: Place) -> tuple[float, float]:
+def _ends(
+    one: tuple[float, float, float], other: tuple[float, float, float]
+) -> tuple[float, float]:
     """Return where on two rooms' edges an arrow starts and ends, straight down if it can."""
     (low, high), (left, right) = (
         (x - max(0.0, wide / 2 - 0.12), x + max(0.0, wide / 2 - 0.12))

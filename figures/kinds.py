@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from figures import nodes, quality
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 FILES = {kind: (f"kinds_{kind}",) for kind in ("code", "lists", "prose")}
 """By kind, the record of its panel."""

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import otm
 from figures import figure5
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 KS = (1, 2, 3, 4, 6)
 FRONTIER_KS = (1, 2, 4)

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 import otm
 from figures.captures import captures
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 from otm.sequence import Fly
 
 BETWEEN = ("Ensemble", "Lenience", "Mentored", "Cactus", "Cascade, OPT", "Fuzzy")

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 import otm
 from figures.captures import by_pair
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 FAMILIES: tuple[type[otm.Verifier], ...] = (
     otm.Mentored,

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from figures.paths import DATA
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 TEMPERATURES = (1.0, 0.6, 0.3, 0.0)
 NODES = 64

@@ -16,7 +16,7 @@ import numpy as np
 from figures import ersd
 from figures.captures import captures
 from figures.paths import ROOT
-from otm.tabular import markdown
+from otm._display.tabular import markdown
 
 PAGE = ROOT.parent / "docs" / "papers.md"
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import otm
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 K = 2
 DRAFT = (0.40, 0.24, 0.16, 0.12, 0.08)

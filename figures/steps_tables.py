@@ -16,7 +16,7 @@ from typing import Any
 from figures import kinds, nodes, quality
 from figures.captures import captures
 from figures.paths import DATA, ROOT
-from otm.tabular import markdown, with_section
+from otm._display.tabular import markdown, with_section
 
 PAGE = ROOT.parent / "docs" / "steps.md"
 SIZES = ((4, 4), (8, 8))

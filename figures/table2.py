@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from figures.captures import by_pair
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 PAPER = {
     (1, 4): 2.2,

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from figures.captures import by_pair
 from figures.work import Work
-from otm import drawing
+from otm._display import drawing
 
 ADVISED, MEASURED, SLOWER = drawing.PALETTE[0], "black", "#F3E4DC"
 

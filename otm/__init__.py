@@ -36,7 +36,7 @@ it, and is loaded when it is asked for:
 ``otm.sequence``     decoders, models, exact laws of a decoding step
 ``otm.trees``        draft trees: shapes, optimal trees, costs, entropy bounds
 ``otm.engines``      what engines write and want: acceptance records, costs, planned lengths
-``otm.tracing``      what a sampler does with its random numbers, followed draw by draw
+``otm.audit.tracing``      what a sampler does with its random numbers, followed draw by draw
 ``otm.statistics``   the two types of a number and how sure it is
 ``otm.audit``        is somebody else's verifier lossless?
 ``otm.table``        every scheme on every row of a batch, from one sort
@@ -50,38 +50,13 @@ it, and is loaded when it is asked for:
 ===================  ==========================================================================
 """
 
-import ast
-import importlib
 import logging
-import pkgutil
+
+import lazy_loader
 
 __version__ = "0.1.0"
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # the application decides who listens
 
-
-def _homes() -> dict[str, str]:
-    """Return the module of each public name, read from the stub beside this file."""
-    stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")
-    listed = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: str(node.module) for node in listed for alias in node.names}
-
-
-_HOMES = _homes()
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 (the stub is the list)
-
-
-def __getattr__(name: str) -> object:
-    """Load what is asked for: a command or a notebook that audits nothing loads no audit."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES[name]
-    if home == __name__:
-        return importlib.import_module(f"{home}.{name}")
-    found = globals()[name] = getattr(importlib.import_module(home), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return __all__
+# A command or a notebook that audits nothing loads no audit: the stub lists every public name once.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,6 @@
-"""What is public in `otm`, listed once: type checkers read it, `otm/__init__.py` loads by it."""
+"""The public names of `otm`, once: type checkers and `otm/__init__.py` read this list."""
 
-from otm import (
+from . import (
     audit as audit,
     bounds as bounds,
     continuous as continuous,
@@ -16,17 +16,18 @@ from otm import (
     plot as plot,
     results as results,
     sequence as sequence,
-    statistics as statistics,
     table as table,
-    tracing as tracing,
     transport as transport,
     trees as trees,
     verifiers as verifiers,
 )
-from otm.comparison import (
+from .audit.callables import (
+    from_callable as from_callable,
+)
+from .comparison import (
     compare as compare,
 )
-from otm.drafts import (
+from .drafts import (
     IID as IID,
     Greedy as Greedy,
     Law as Law,
@@ -35,32 +36,33 @@ from otm.drafts import (
     TopK as TopK,
     WithoutReplacement as WithoutReplacement,
 )
-from otm.errors import (
+from .errors import (
     OtmError as OtmError,
 )
-from otm.logits import (
+from .logits import (
     Processing as Processing,
     from_logits as from_logits,
 )
-from otm.montecarlo import (
-    estimate as estimate,
-)
-from otm.pmf import (
+from .pmf import (
     normalise as normalise,
 )
-from otm.problem import (
+from .problem import (
     Problem as Problem,
 )
-from otm.table import (
+from .results import (
+    statistics as statistics,
+)
+from .table import (
     acceptance_table as acceptance_table,
 )
-from otm.transport import (
+from .transport import (
     optimum as optimum,
 )
-from otm.verbs import (
+from .verbs import (
     acceptance as acceptance,
     acceptance_curve as acceptance_curve,
     coupling as coupling,
+    estimate as estimate,
     kernel as kernel,
     optimal_acceptance as optimal_acceptance,
     optimal_acceptance_curve as optimal_acceptance_curve,
@@ -68,7 +70,7 @@ from otm.verbs import (
     prepare as prepare,
     sample as sample,
 )
-from otm.verifiers import (
+from .verifiers import (
     ActionDistance as ActionDistance,
     BoundedRegret as BoundedRegret,
     Cactus as Cactus,
@@ -100,7 +102,6 @@ from otm.verifiers import (
     TypicalAcceptance as TypicalAcceptance,
     Verifier as Verifier,
     WithoutReplacementOptimal as WithoutReplacementOptimal,
-    from_callable as from_callable,
 )
 
 __version__: str

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array
+from otm._machine.arrays import Array
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import RNGLike, check_count, check_real, check_rng, plain_reals
 

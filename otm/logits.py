@@ -10,7 +10,7 @@ from typing import Any, final
 
 import array_api_compat
 
-from otm._arrays import Array, gather, namespace, quiet, total, untracked
+from otm._machine.arrays import Array, gather, namespace, quiet, total, untracked
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import check_count, check_real, plain_array
 

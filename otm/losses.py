@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from otm import drawing
-from otm._arrays import Array, brief_repr, normalised_excess, to_numpy, unit_rows
+from otm._display import drawing
+from otm._display.tabular import OneTable, Table
+from otm._machine.arrays import Array, brief_repr, normalised_excess, to_numpy, unit_rows
 from otm.drafts import IID, Law
 from otm.drafts.curve_cut import CurveLaw, check_curve_law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.logits import Processing
 from otm.pmf import check_choice, check_count, check_instance, host_pmf, plain_array
 from otm.problem import Problem, keyword_only, refuse_gradients
-from otm.tabular import OneTable, Table
 from otm.verbs import acceptance, optimal_acceptance
 from otm.verifiers.base import Verifier
 

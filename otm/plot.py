@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from otm import drawing
+from otm._display import drawing
 from otm.comparison import Comparison, compare
 from otm.comparison.comparing import check_verifiers
 from otm.divergences import kl_divergence

@@ -17,7 +17,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     is_on_host,
     namespace,

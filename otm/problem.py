@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from otm._arrays import Array, brief_repr, to_numpy, tracks_gradient, unit_rows
+from otm._machine.arrays import Array, brief_repr, to_numpy, tracks_gradient, unit_rows
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
 from otm.pmf import as_pmfs

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     at_least_one,
     gather,
@@ -41,7 +41,7 @@ from otm._arrays import (
     total,
     unit_rows,
 )
-from otm._numba import compiled
+from otm._machine.compiled import compiled
 from otm.drafts.base import enumerate_drafts
 from otm.overlap.curve import ROOM, Containment, OverlapCurve
 from otm.overlap.rows import SHORTEST_BINNED

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from otm import _arrays, _numba
+from otm._machine import arrays, compiled
 
 _READS = {"aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal"}
 _SIZED_BY_VALUES = {
@@ -32,7 +32,7 @@ _SIZED_BY_VALUES = {
 
 
 @contextlib.contextmanager
-def replaced(name: str, function: Callable[..., Any], home: Any = _arrays) -> Iterator[None]:
+def replaced(name: str, function: Callable[..., Any], home: Any = arrays) -> Iterator[None]:
     """Put another function in the place of one, wherever the library has imported it."""
     plain = getattr(home, name)
     with pytest.MonkeyPatch.context() as patch:
@@ -52,7 +52,7 @@ def no_host() -> Any:
     """Treat every torch tensor as one that the host cannot look into, so that the CPU runs what a
     device would.
     """
-    plain = _arrays.is_on_host
+    plain = arrays.is_on_host
     return replaced(
         "is_on_host", lambda array: not isinstance(array, torch.Tensor) and plain(array)
     )
@@ -60,7 +60,7 @@ def no_host() -> Any:
 
 def without_compiled_code() -> Any:
     """Have the library do without numba."""
-    return replaced("compiled", lambda name: None, _numba)
+    return replaced("compiled", lambda name: None, compiled)
 
 
 class Watch(TorchDispatchMode):
@@ -165,6 +165,6 @@ def fake_cuda(
             return copied(tuple(array.shape))
         return plain(array)
 
-    plain = _arrays.to_numpy
+    plain = arrays.to_numpy
     with replaced("to_numpy", watched), FakeTensorMode() as mode, watch, _PlainIndexing():
         yield mode, watch

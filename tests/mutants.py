@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import otm
-from otm._arrays import inverse_cdf
+from otm._machine.arrays import inverse_cdf
 
 Follow = Callable[[tuple[int, ...]], tuple[list[float], np.ndarray]]
 """Says with which probability each draft of a row is accepted, and the residual after all."""

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import otm
-from otm import drawing, plot
+from otm import plot
+from otm._display import drawing
 
 ZIPF = otm.examples.zipf(8)
 PROBLEM = otm.Problem(draft=ZIPF, target=ZIPF[::-1].copy(), law=otm.IID(3))

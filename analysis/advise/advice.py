@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from otm._progress import told
+from otm._machine.progress import told
+from otm.results.statistics import Estimate
 from otm.sequence import Decoder, LikeliestTree
-from otm.statistics import Estimate
 
 from ..errors import AnalysisError
 from ..models.causal import CausalModel

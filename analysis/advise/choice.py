@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import scipy
 
-from otm._arrays import Floats
-from otm._progress import counted
+from otm._display.tabular import columns
+from otm._machine.arrays import Floats
+from otm._machine.progress import counted
 from otm.engines import CostSurface, read_costs
-from otm.statistics import t_quantile
-from otm.tabular import columns
+from otm.results.statistics import t_quantile
 
 from ..models.causal import CausalModel
 from ..steps.contexts import check_contexts

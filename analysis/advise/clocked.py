@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from otm._arrays import Floats
-from otm._progress import on_interrupt
+from otm._machine.arrays import Floats
+from otm._machine.progress import on_interrupt
 
 from ..models.causal import CausalModel
 

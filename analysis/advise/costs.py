@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import scipy
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 
 from ..decode.plain import plain_step

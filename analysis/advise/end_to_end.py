@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from otm._progress import due, say, told
+from otm._machine.progress import due, say, told
 from otm.engines import CostSurface
 from otm.sequence import Gsd, LikeliestTree
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from otm.results.statistics import Estimate
 from otm.sequence import LikeliestTree
-from otm.statistics import Estimate
 from otm.trees import TreeShape
 
 from .costs import StepModel

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm._arrays import Floats, unit_quadrature
+from otm._machine.arrays import Floats, unit_quadrature
 from otm.drafts import IID
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from otm.losses import acceptance_losses, draft_rounding
+from otm.results.statistics import Estimate, ratio_of_means
 from otm.sequence import Decoder, DraftSelection, LanguageModel, LikeliestTree, StaticDecoder
 from otm.sequence.best_first import WeightedPath, grown_best_first
 from otm.sequence.models import next_distributions
-from otm.statistics import Estimate, ratio_of_means
 
 from ..models.causal import CausalModel
 from ..models.processing import Setting

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm._arrays import Floats, inverse_cdf
+from otm._machine.arrays import Floats, inverse_cdf
 
 from ..models.causal import CausalModel
 from ..models.from_logits import shared_positions

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from otm._display.tabular import columns
 from otm.commands.printing import paragraph
 from otm.engines import CostSurface
 from otm.losses import ROUNDED_MOST
+from otm.results.statistics import Estimate
 from otm.sequence import BlockVerification, Decoder, LikeliestTree, NoiseTree, RefinedScores
-from otm.statistics import Estimate
-from otm.tabular import columns
 
 from ..run.loss_columns import PARTS
 from .advice import Advice

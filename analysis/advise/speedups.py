@@ -21,8 +21,8 @@ from typing import Literal
 
 import numpy as np
 
-from otm._arrays import Floats
-from otm.statistics import Estimate, t_quantile
+from otm._machine.arrays import Floats
+from otm.results.statistics import Estimate, t_quantile
 
 from ..statistics import clustered_error, sums_by_group
 from .families import Plan

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm._arrays import Floats
-from otm._progress import counted
+from otm._machine.arrays import Floats
+from otm._machine.progress import counted
 
 from ..decode.plain import PLAIN, decode_text
 from ..decode.results import Task

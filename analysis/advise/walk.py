@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel, RefinedScores, Sampled
 from otm.sequence.decoder import evaluate
 from otm.sequence.gains import ends_of, refined_scores

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from otm._progress import INTERRUPTED, say
+from otm._machine.progress import INTERRUPTED, say
 
 from ..models.processing import Setting
 from ..models.source import PairSource

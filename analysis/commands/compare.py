@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from otm._progress import say
+from otm._machine.progress import say
 
 from ..errors import AnalysisError
 from ..models.processing import Setting, setting_text

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from otm._progress import say
+from otm._machine.progress import say
 
 from .options import AnyLoad, DraftName, TargetName, output_option
 

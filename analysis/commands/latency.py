@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from otm._progress import say
+from otm._machine.progress import say
 
 from ..models.source import PairSource
 from .options import AnyLoad, Threads, grouped, integers, output_option, use_threads

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from otm._progress import say, told
+from otm._machine.progress import say, told
 
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR, json_values

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from otm._progress import counted, say
+from otm._machine.progress import counted, say
 
 from ..models.source import PairSource
 from .options import grouped, output_option

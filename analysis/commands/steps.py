@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from otm._progress import say
+from otm._machine.progress import say
 
 from ..errors import AnalysisError
 from ..files import SHIPPED_PAIR

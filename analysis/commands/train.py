@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from otm._progress import say
+from otm._machine.progress import say
 
 from ..files import held
 from ..run.resources import MOST_THREADS

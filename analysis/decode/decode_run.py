@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 import otm
-from otm._progress import counted
+from otm._display.tabular import columns
+from otm._machine.progress import counted
 from otm.sequence import Decoder, LanguageModel
-from otm.tabular import columns
 
 from ..errors import AnalysisError
 from ..files import held

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import otm
+from otm._display.tabular import shortened
 from otm.sequence import DECODERS, Decoder
 from otm.sequence.vertex_decoder import VertexDecoder
-from otm.tabular import shortened
 from otm.trees import TreeShape, tree_from_json
 
 from ..errors import AnalysisError

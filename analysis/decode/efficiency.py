@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
-from otm.statistics import Estimate, jackknife_error, ratio_of_means, t_quantile
+from otm._machine.arrays import Floats
+from otm.results.statistics import Estimate, jackknife_error, ratio_of_means, t_quantile
 
 from ..errors import AnalysisError
 from .decoder_text import most_tokens

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from otm._json import plain_json
+from otm._machine.strict_json import plain_json
 
 from ..errors import AnalysisError
 from ..files import is_file, read_lines, shortened

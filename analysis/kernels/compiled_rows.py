@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from otm._numba import compile_once
+from otm._machine.compiled import compile_once
 
 from .grid import ScoreGrid
 from .step import Tensor

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from otm._arrays import unit_quadrature
+from otm._machine.arrays import unit_quadrature
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
 

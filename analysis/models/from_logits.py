@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from otm import Processing
-from otm._arrays import to_numpy
+from otm._machine.arrays import to_numpy
 from otm.errors import InvalidDistribution
 
 from .trie import Context

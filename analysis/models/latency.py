@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache
 
-from otm._progress import told
+from otm._display.tabular import columns
+from otm._machine.progress import told
 from otm.engines import CostSurface
-from otm.tabular import columns
 
 from ..errors import AnalysisError
 from ..files import write_json

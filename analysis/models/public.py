@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from otm._progress import told
+from otm._machine.progress import told
 
 from ..errors import AnalysisError
 from ..provenance import file_digest

@@ -10,7 +10,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from otm._progress import told
+from otm._machine.progress import told
 from otm.pmf import check_choice
 
 from ..provenance import environment, weights_digest

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 import otm
-from otm._arrays import Floats, to_numpy
+from otm._machine.arrays import Floats, to_numpy
+from otm.results.statistics import Estimate, ratio_of_means, t_quantile
 from otm.sequence import Decoder, SpeculativeSampling
-from otm.statistics import Estimate, ratio_of_means, t_quantile
 from otm.trees import TreeShape
 from otm.trees.optimal import optimal_tree
 

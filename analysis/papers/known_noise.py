@@ -17,7 +17,7 @@ import scipy
 import torch
 
 from otm import audit
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.audit.budget import DETECT, USUAL
 
 from ..models.pair import Pair

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm._arrays import to_numpy
-from otm._progress import counted
+from otm._machine.arrays import to_numpy
+from otm._machine.progress import counted
 from otm.sequence import Enumerated, Fly, Memoised, loose_step
 from otm.sequence.decoder import evaluate
 from otm.sequence.greedy_chain import read_chain

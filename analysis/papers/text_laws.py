@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 
 import otm
-from otm._arrays import inverse_cdf, to_numpy
-from otm._progress import told
+from otm._machine.arrays import inverse_cdf, to_numpy
+from otm._machine.progress import told
 
 from ..advise.laws import (
     RankLaw,

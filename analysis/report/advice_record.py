@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from otm.tabular import shortened
+from otm._display.tabular import shortened
 
 from ..errors import AnalysisError
 from .aggregate import Aggregates

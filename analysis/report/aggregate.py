@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
-from otm.statistics import Estimate, ratio_of_means
+from otm._machine.arrays import Floats
+from otm.results.statistics import Estimate, ratio_of_means
 
 from ..errors import AnalysisError
 from ..statistics import MOST_CLUSTERS, CellCounts, ClusterSums, Histograms, clustered_covariance

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from otm.statistics import t_quantile
+from otm.results.statistics import t_quantile
 
 from .advice_record import AdviceRecord
 from .aggregate import Aggregates, first_setting

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import otm
-from otm.statistics import Estimate
+from otm.results.statistics import Estimate
 
 from ..decode.decoder_text import levels_of, most_tokens
 from ..decode.efficiency import block_efficiency

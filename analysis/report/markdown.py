@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from otm.tabular import markdown
+from otm._display.tabular import markdown
 
 _MOST_TABLES = 12
 

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm import drawing, tabular
-from otm._arrays import to_numpy
-from otm._progress import counted
+from otm._display import drawing, tabular
+from otm._machine.arrays import to_numpy
+from otm._machine.progress import counted
 from otm.lossy.output import Distortion
-from otm.statistics import Estimate, t_quantile
+from otm.results.statistics import Estimate, t_quantile
 
 from ..errors import AnalysisError
 from ..models.pair import Pair

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.trees import optimal_tree
 
 from ..run.manifest import class_of

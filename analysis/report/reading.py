@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from otm import Processing
-from otm.tabular import shortened
+from otm._display.tabular import shortened
 
 from ..errors import AnalysisError
 from ..files import PROMPTS, SHARDS

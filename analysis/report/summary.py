@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import otm
-from otm._arrays import Floats
-from otm.statistics import Estimate
+from otm._machine.arrays import Floats
+from otm.results.statistics import Estimate
 
 from ..models.processing import setting_name, setting_text
 from ..run.loss_columns import PARTS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from otm._progress import told
+from otm._machine.progress import told
 
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from otm._arrays import Floats
-from otm._progress import counted
+from otm._machine.arrays import Floats
+from otm._machine.progress import counted
 from otm.engines import AcceptanceRecord
 from otm.losses import draft_rounding
-from otm.statistics import Estimate
+from otm.results.statistics import Estimate
 
 from ..advise.walk import Walk
 from ..errors import AnalysisError

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.engines import AcceptanceRecord
 from otm.engines.records.tally import padded
 

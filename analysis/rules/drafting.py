@@ -19,9 +19,9 @@ import numpy as np
 import scipy
 
 from otm import Processing
-from otm._arrays import Floats, inverse_cdf
+from otm._machine.arrays import Floats, inverse_cdf
+from otm.results.statistics import Estimate, ratio_of_means
 from otm.sequence import LanguageModel
-from otm.statistics import Estimate, ratio_of_means
 
 from ..advise.laws import SurvivorLaw, single_survivors
 from ..advise.walk import along_all_lengths

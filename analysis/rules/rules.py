@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from otm import Processing
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import RefinedScores
 
 from ..advise.laws import race_agreement, single_survivors

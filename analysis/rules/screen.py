@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from otm._display.tabular import columns
 from otm.commands.printing import paragraph
-from otm.statistics import Estimate
-from otm.tabular import columns
+from otm.results.statistics import Estimate
 
 from ..models.processing import Setting, setting_text
 from .answer import Attribution, RulesRead, place_of

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm._arrays import Floats
-from otm.statistics import Estimate, t_quantile
+from otm._machine.arrays import Floats
+from otm.results.statistics import Estimate, t_quantile
 
 from ..advise.walk import Walk
 from ..statistics import CONFIDENCE, clustered_covariance, sums_by_group

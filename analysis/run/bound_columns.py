@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 import otm
-from otm._arrays import Floats
+from otm._display.tabular import columns
+from otm._machine.arrays import Floats
 from otm.overlap import OverlapCurve
 from otm.races import matching_probabilities
-from otm.tabular import columns
 from otm.verifiers import gamma_star
 
 from ..models.processing import Setting, distributions

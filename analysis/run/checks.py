@@ -17,7 +17,7 @@ import numpy as np
 
 import otm
 from otm.drafts import LAWS
-from otm.statistics import bernstein_deviation
+from otm.results.statistics import bernstein_deviation
 from otm.table import acceptance_table
 from otm.verifiers import VERIFIERS
 

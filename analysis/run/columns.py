@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm import Processing
-from otm._arrays import reserve
-from otm._numba import compiled
+from otm._machine.arrays import reserve
+from otm._machine.compiled import compiled
 from otm.table.table import Wanted, unchecked_table
 
 from ..models.processing import Setting, distributions

@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 import otm
-from otm._arrays import inverse_cdf
+from otm._machine.arrays import inverse_cdf
 
 from ..errors import AnalysisError
 from ..models.pair import Pair

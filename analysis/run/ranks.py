@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm._arrays import Floats
-from otm.statistics import Estimate, t_quantile
+from otm._machine.arrays import Floats
+from otm.results.statistics import Estimate, t_quantile
 from otm.trees import (
     OptimalTree,
     TreeShape,

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from otm._progress import told
+from otm._machine.progress import told
 
 from ..errors import AnalysisError
 from ..files import (

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel, Sampled
 from otm.sequence.models import next_distributions
 

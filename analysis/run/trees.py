@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from otm import tabular
-from otm._arrays import Floats
-from otm.statistics import ratio_of_means
+from otm._display import tabular
+from otm._machine.arrays import Floats
+from otm.results.statistics import ratio_of_means
 
 from ..files import TREES, json_values, write_json
 from ..models.processing import setting_text

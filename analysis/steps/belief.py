@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel, SharedNoise, fit_scale
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts

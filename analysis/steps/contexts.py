@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import scipy
 
-from otm._progress import counted
+from otm._machine.progress import counted
 from otm.sequence import LanguageModel, SharedNoise
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts

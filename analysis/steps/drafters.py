@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.pmf import check_real
 from otm.sequence import LanguageModel
 from otm.sequence.models import DerivedModel

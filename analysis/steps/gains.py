@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 import otm
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel, RefinedScores, Sampled, TraversalVerification
 from otm.sequence.decoder import evaluate
 from otm.sequence.gains import (

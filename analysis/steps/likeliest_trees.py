@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import Absorbing, LanguageModel
 from otm.sequence.best_first import Belief, WeightedPath, as_drafted, grow_best_first
 

@@ -14,12 +14,12 @@ import numpy as np
 import scipy
 
 import otm
-from otm._arrays import Floats
+from otm._display.tabular import columns
+from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel, SharedNoise
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.shared_noise import perturbed
 from otm.table import table_columns
-from otm.tabular import columns
 
 from .belief import Seen, fitted_scale
 from .contexts import check_contexts, read_anew

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import (
     LanguageModel,
     LikeliestTree,

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel
 from otm.sequence.models import Context
 from otm.sequence.shared_noise import perturbed

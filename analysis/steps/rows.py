@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from otm._arrays import Floats
-from otm.statistics import ratio_of_means
+from otm._machine.arrays import Floats
+from otm.results.statistics import ratio_of_means
 
 from ..statistics import sums_by_group
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from otm._display.tabular import columns
 from otm.sequence import Gsd, LanguageModel, Sampled
 from otm.sequence.decoder import step
 from otm.sequence.models import Context
-from otm.tabular import columns
 from otm.trees import TreeShape
 
 from .contexts import check_contexts, read_anew

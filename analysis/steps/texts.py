@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

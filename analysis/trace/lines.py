@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from otm._json import plain_json
+from otm._machine.strict_json import plain_json
 from otm.errors import OtmError
 from otm.partial import PartialPair, TopTokens
 

@@ -24,8 +24,8 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from otm._progress import counted
-from otm.tabular import markdown
+from otm._display.tabular import markdown
+from otm._machine.progress import counted
 
 from ..errors import AnalysisError
 from ..files import read_small, shortened

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 
-from otm._progress import counted
+from otm._machine.progress import counted
 
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically, write_json

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from otm.statistics import ratio_of_means
-from otm.tabular import markdown
+from otm._display.tabular import markdown
+from otm.results.statistics import ratio_of_means
 
 from ..errors import AnalysisError
 from ..files import write_atomically, write_json

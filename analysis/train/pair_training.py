@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import LlamaForCausalLM
 
-from otm.tabular import markdown
+from otm._display.tabular import markdown
 
 from ..errors import AnalysisError
 from ..files import explain_write_error, make_folder, write_atomically, write_json

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from otm._progress import told
+from otm._machine.progress import told
 
 from ..errors import AnalysisError
 from ..files import content_digest, has_content, make_folder, write_atomically

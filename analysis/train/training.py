@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import otm
-from otm._progress import counted
+from otm._machine.progress import counted
 
 from ..errors import AnalysisError
 from ..files import has_content, make_folder, open_atomically, read_json, shortened

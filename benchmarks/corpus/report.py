@@ -12,13 +12,13 @@ from benchmarks.corpus.entries import BROKEN, CONTROLS
 from benchmarks.corpus.mutant import Mutant
 from benchmarks.corpus.usual_tests import USUAL, Noticed, noticed_by, run_usual_tests, sampled_of
 from benchmarks.corpus.wholes import WHOLES, Whole
+from otm._display.tabular import markdown, with_section
 from otm.audit import exact, sequence
 from otm.audit.batteries import battery
 from otm.audit.end_to_end import JointAudit
 from otm.audit.integration import ExactAudit, SequenceAudit
+from otm.audit.tracing.answers import CandidateFailure
 from otm.problem import Problem
-from otm.tabular import markdown, with_section
-from otm.tracing.answers import CandidateFailure
 
 _COLUMNS = ("verifier", "seen in", "total variation", *USUAL, "exact audit", "sampled audit")
 _WHOLE_COLUMNS = ("code", "kind", "seen in", "total variation", *USUAL, "audit of the whole")

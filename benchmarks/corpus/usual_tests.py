@@ -36,9 +36,9 @@ from otm.audit import Errors, exact, sampled, sequence
 from otm.audit.candidate import UniformsCandidate
 from otm.audit.sampled_audit import SampledAudit, outputs
 from otm.audit.standard_problems import table_model
+from otm.audit.tracing.answers import CandidateFailure
 from otm.problem import Problem
 from otm.sequence.models import TableModel, sequence_law
-from otm.tracing.answers import CandidateFailure
 
 USUAL = ("greedy", "valid", "order", "distance ratio", "noise floor", "chi-square")
 """Names of the tests, in the order of the fields of `Noticed`."""

@@ -17,9 +17,9 @@ from benchmarks.corpus import steps, trees
 from benchmarks.corpus.entries import NO_REPORT
 from otm.audit.end_to_end import JointAudit, WrittenAudit, step
 from otm.audit.standard_problems import table_model
+from otm.audit.tracing.answers import CandidateFailure
 from otm.audit.trees import tree_kernel
 from otm.sequence.models import LanguageModel, ZerothOrder
-from otm.tracing.answers import CandidateFailure
 
 SIBLINGS = (-1, 0, 0)
 """The tree: two drafts for one position."""

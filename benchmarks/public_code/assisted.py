@@ -15,7 +15,7 @@ import otm
 from analysis.errors import AnalysisError
 from analysis.models.pair import Pair
 from otm import audit
-from otm._arrays import to_numpy
+from otm._machine.arrays import to_numpy
 from otm.audit import BlockCandidate
 from otm.audit.log_audit import LogAudit
 from otm.audit.sampled_audit import SampledAudit

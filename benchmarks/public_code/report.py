@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from otm.tabular import markdown, with_section
+from otm._display.tabular import markdown, with_section
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "public_code.json"

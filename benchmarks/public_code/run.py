@@ -22,9 +22,9 @@ from otm import audit
 from otm.audit import BlockBatchCandidate, standard_problems
 from otm.audit.report import format_probabilities, format_probability
 from otm.audit.sampled_audit import SampledAudit
+from otm.audit.tracing.answers import CandidateFailure
+from otm.audit.tracing.probing import OwnRandomness
 from otm.sequence import MarkovModel, ZerothOrder
-from otm.tracing.answers import CandidateFailure
-from otm.tracing.probing import OwnRandomness
 
 PAIRS: dict[str, tuple[Any, Any]] = {
     "equal": (ZerothOrder([0.5, 0.5]), ZerothOrder([0.5, 0.5])),

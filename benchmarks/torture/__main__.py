@@ -1,5 +1,5 @@
 """`python -m benchmarks.torture`: run families of trials side by side for some minutes, and print
-what came of it.
+the failures and a table; `page` writes docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from benchmarks.torture.page import page
 from tests.paths import ROOT
 
 NICE = 15
+PAGE = ROOT / "docs" / "accuracy.md"
 
 
 def main() -> int:
@@ -33,11 +34,8 @@ def main() -> int:
         _run(asked)
     total = results.summary([asked.out, *asked.also], revisions=asked.revision)
     if asked.action == "page":
-        committed = ROOT / "docs" / "accuracy.md"
-        print(
-            page(total, committed.read_text(encoding="utf-8") if committed.is_file() else ""),
-            end="",
-        )
+        PAGE.write_text(page(total, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"written: {PAGE.relative_to(ROOT)}")
     else:
         print(results.table(total), end="")
     return int(bool(total.failures))

@@ -12,7 +12,7 @@ import numpy as np
 import otm
 from benchmarks.torture.problems import Case, Row, cases
 from benchmarks.torture.promises import UNIT_ROUNDOFF, Bound, Rows
-from otm._arrays import to_numpy
+from otm._machine.arrays import to_numpy
 
 # --------------------------------------------------------------------------------------------------
 # bounds

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from benchmarks.torture.promises import Statement, statements
 from benchmarks.torture.results import Summary, Total, shown_ratio
-from otm.tabular import markdown
+from otm._display.tabular import markdown
 
 COLUMNS = (
     "function",
@@ -45,12 +45,12 @@ NOT_TRIED: dict[str, str] = {
     "otm.OtmError": "an error",
     "otm.prepare": "its rules are tried through `otm.kernel`, `otm.coupling` and `otm.sample`",
     "otm.from_callable": "holds a function; what it is found to accept is `otm.audit.exact`",
-    "otm.tracing.TraceAborted": "an error",
-    "otm.tracing.TracedLaw": "a result",
-    "otm.tracing.contradicts_samples": "held against executions (tests/tracing)",
-    "otm.tracing.trace": "held against known laws (tests/tracing)",
-    "otm.verifiers.AcceptanceInterval": "a result",
-    "otm.verifiers.CallableVerifier": "holds a function",
+    "otm.audit.tracing.TraceAborted": "an error",
+    "otm.audit.tracing.TracedLaw": "a result",
+    "otm.audit.tracing.contradicts_samples": "held against executions (tests/audit/tracing)",
+    "otm.audit.tracing.trace": "held against known laws (tests/audit/tracing)",
+    "otm.audit.AcceptanceInterval": "a result",
+    "otm.audit.CallableVerifier": "holds a function",
     "otm.acceptance": "each verifier has a row of its own",
     "otm.bounds.Bracket": "a result",
     "otm.comparison.Comparison": "a result",
@@ -145,9 +145,9 @@ NOT_TRIED: dict[str, str] = {
     "otm.plot.overlap": "a picture; its numbers are tested in tests/test_plot.py",
     "otm.plot.pair": "a picture; its numbers are tested in tests/test_plot.py",
     "otm.plot.tree": "a picture; its numbers are tested in tests/test_plot.py",
-    "otm.statistics.Certified": "abstract",
+    "otm.results.Certified": "abstract",
     "otm.results.Coupling": "a result",
-    "otm.statistics.Estimate": "a result",
+    "otm.results.Estimate": "a result",
     "otm.results.Optimum": "a result",
     "otm.results.Samples": "a result",
     "otm.sequence.Absorbing": "a model",

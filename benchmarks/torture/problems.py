@@ -133,7 +133,7 @@ class Case:
         """The rows in exact arithmetic."""
         draft, target = self.draft, self.target
         if self.kind in ("float32", "torch32"):
-            from otm._arrays import to_numpy
+            from otm._machine.arrays import to_numpy
 
             draft = to_numpy(self.problem.draft).astype(np.float64).reshape(draft.shape)
             target = to_numpy(self.problem.target).astype(np.float64).reshape(target.shape)

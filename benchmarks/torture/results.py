@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.torture.frame import Trial, families, regression_test, replay_line
-from otm.tabular import markdown
+from otm._display.tabular import markdown
 from tests.paths import ROOT
 
 

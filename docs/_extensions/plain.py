@@ -18,7 +18,7 @@ from sphinx.application import Sphinx  # noqa: E402
 from tables import TABLES, timings  # noqa: E402
 from which import as_list  # noqa: E402
 
-from otm.tabular import markdown, with_section  # noqa: E402
+from otm._display.tabular import markdown, with_section  # noqa: E402
 
 _MARKED = re.compile(
     r"<!-- ((map|registry|timings)(?: ([^>]+?))?): begin -->.*?<!-- \1: end -->", re.DOTALL

@@ -15,7 +15,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import otm
 from otm import sequence
-from otm.tabular import markdown
+from otm._display.tabular import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 

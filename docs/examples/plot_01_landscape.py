@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import drawing
+from otm._display import drawing
 
 draft, target = np.random.default_rng(2).dirichlet(np.full(6, 0.6), size=2)
 problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import drawing
+from otm._display import drawing
 
 rng = np.random.default_rng(0)
 noise = rng.dirichlet(np.full(1000, 0.05), size=(2, 200))

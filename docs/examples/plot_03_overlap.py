@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import drawing
+from otm._display import drawing
 
 draft, target = otm.examples.zipf(10), otm.examples.zipf(10)[::-1].copy()
 problem = otm.Problem(draft=draft, target=target, law=otm.IID(4))

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import drawing
+from otm._display import drawing
 
 rng = np.random.default_rng(0)
 draft, other = rng.dirichlet(np.full(50, 0.3), size=2)

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import drawing
+from otm._display import drawing
 
 draft, target = np.random.default_rng(1).dirichlet(np.full(20, 0.5), size=2)
 problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))

@@ -12,7 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import audit, drawing
+from otm import audit
+from otm._display import drawing
 
 
 def verify(draft, target, drafts, uniforms):

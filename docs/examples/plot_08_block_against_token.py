@@ -9,7 +9,7 @@ more, and nothing keeps more than the block: the best step, certified by cuts, i
 import matplotlib.pyplot as plt
 import numpy as np
 
-from otm import drawing
+from otm._display import drawing
 from otm.sequence import (
     BlockVerification,
     SpeculativeSampling,

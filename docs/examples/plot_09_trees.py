@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import drawing
+from otm._display import drawing
 from otm.trees import TreeShape, acceptance_vector, optimal_tree, tree_expected_tokens
 
 draft = otm.examples.zipf(30)

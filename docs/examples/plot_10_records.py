@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import matplotlib.pyplot as plt
 import numpy as np
 
-from otm import drawing
+from otm._display import drawing
 from otm.engines import CostSurface, plan_lengths, read_acceptance
 
 accepted = (820, 610, 440, 300, 190)  # of a thousand steps of five drafts

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import otm
-from otm import drawing
+from otm._display import drawing
 
 torch.manual_seed(0)
 tokens = 24

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import drawing
+from otm._display import drawing
 
 
 def eager(draft, target, drafts, uniforms):

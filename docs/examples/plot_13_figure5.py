@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 import otm
-from otm import drawing
+from otm._display import drawing
 
 captured = Path(otm.__file__).parents[1] / "figures" / "data" / "figure5.json"
 record = json.loads(captured.read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ import torch
 import otm
 from analysis.models.pair import load_pair
 from analysis.models.public import converted_folder
-from otm import drawing
+from otm._display import drawing
 
 TEXT = (
     "The verifier looks at what the draft model proposed, and keeps every token that the large "

@@ -11,7 +11,7 @@ it the tree of the likeliest paths, with as many nodes.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from otm import drawing
+from otm._display import drawing
 from otm.sequence import (
     LikeliestTree,
     NoiseTree,

@@ -16,7 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import otm
-from otm import drawing
+from otm._display import drawing
 from otm.continuous import (
     GaussianBlock,
     GaussianCurve,

@@ -59,10 +59,12 @@ from otm.audit.blocks import (
     shrink_sequence,
 )
 from otm.audit.budget import Deadline, DetectionBudget, Errors
+from otm.audit.callables import AcceptanceInterval, CallableVerifier, from_callable
 from otm.audit.candidate import Candidate, Check, Scope
 from otm.audit.classification import classify
 from otm.audit.draft_noise import several_steps
 from otm.audit.end_to_end import StepCandidate, step
+from otm.audit.evidence import samples_needed, tokens_to_mismatch
 from otm.audit.generations import GenerationCandidate, generate
 from otm.audit.log_audit import records_needed, server_log
 from otm.audit.logits import LogitCandidate
@@ -78,14 +80,15 @@ from otm.audit.one_token import (
 from otm.audit.same_text_audit import same_text
 from otm.audit.sampled_audit import outputs
 from otm.audit.testing import assert_lossless, parametrize_with_checks
+from otm.audit.tracing.output_law import rounding_tolerance
 from otm.audit.trees import TreeCandidate, tree_kernel
-from otm.evidence import samples_needed, tokens_to_mismatch
-from otm.tracing.output_law import rounding_tolerance
 
 __all__ = [
+    "AcceptanceInterval",
     "BatchCandidate",
     "BlockBatchCandidate",
     "BlockCandidate",
+    "CallableVerifier",
     "Candidate",
     "Check",
     "Deadline",
@@ -103,6 +106,7 @@ __all__ = [
     "battery",
     "classify",
     "exact",
+    "from_callable",
     "generate",
     "library_sampler",
     "outputs",

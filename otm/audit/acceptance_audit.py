@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm import drawing
+from otm._display import drawing
 from otm.audit.budget import USUAL, Errors, check_errors
+from otm.audit.evidence import deviation
 from otm.audit.report import Coverage, SingleAudit, Verdict, facts, format_probability
 from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter
-from otm.evidence import deviation
 from otm.pmf import check_instance, plain_reals
 
 _ROUNDED = 5e-3

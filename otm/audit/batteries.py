@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from otm import drawing
+from otm._display import drawing
 from otm.audit import standard_problems as standard
 from otm.audit.blocks import BlockCandidate
 from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
@@ -24,12 +24,12 @@ from otm.audit.draft_noise import check_of_steps
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import FAILED, PASSED, Audit, Coverage, SingleAudit, Verdict, listing, merged
 from otm.audit.sampled_audit import SampledAudit
+from otm.audit.tracing.answers import CandidateFailure
+from otm.audit.tracing.intercept.interception import preserved
+from otm.audit.tracing.probing import OwnRandomness
 from otm.drafts import Law
 from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
 from otm.pmf import check_real
-from otm.tracing.answers import CandidateFailure
-from otm.tracing.intercept.interception import preserved
-from otm.tracing.probing import OwnRandomness
 from otm.verifiers.base import Verifier
 
 

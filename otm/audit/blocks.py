@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from otm.audit import shrinking, standard_problems as standard
 from otm.audit.budget import USUAL, Errors
+from otm.audit.callables import count_uniforms
 from otm.audit.candidate import Scope, UniformsCandidate, as_kind, read_block
 from otm.audit.drafted import (
     DraftedCandidate,
@@ -38,10 +39,9 @@ from otm.audit.integration import (
     integrate_blocks,
 )
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
+from otm.audit.tracing.answers import CandidateFailure, naming_failures
 from otm.pmf import RNGLike, check_count, check_counts, check_rng
 from otm.sequence.models import LanguageModel, TableModel
-from otm.tracing.answers import CandidateFailure, naming_failures
-from otm.verifiers.callables import count_uniforms
 
 _FEW_ROWS = 5
 """Rows of a batch that is looked at for rows that are mixed up."""

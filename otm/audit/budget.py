@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from otm._time import WAITING, Stopwatch
+from otm._machine.patience import WAITING, Stopwatch
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
 

@@ -31,19 +31,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm.audit.budget import USUAL, Deadline, Errors, check_errors
+from otm.audit.callables import one_per_draft_and_one
 from otm.audit.report import PASSED, SingleAudit
-from otm.drafts import Law
-from otm.drafts.base import MAX_SEQUENCES
-from otm.errors import InvalidParameter, ShapeMismatch, TooLarge
-from otm.pmf import check_choice, check_count, check_counts, check_instance, check_real, host_pmf
-from otm.tracing.answers import (
+from otm.audit.tracing.answers import (
     CandidateFailure,
     integer_of,
     naming_failures,
     read_token,
 )
+from otm.drafts import Law
+from otm.drafts.base import MAX_SEQUENCES
+from otm.errors import InvalidParameter, ShapeMismatch, TooLarge
+from otm.pmf import check_choice, check_count, check_counts, check_instance, check_real, host_pmf
 from otm.verifiers.base import Verifier
-from otm.verifiers.callables import one_per_draft_and_one
 
 NOISE = ("position", "step", "fresh")
 """Keys of the noise that drafts are drawn with."""

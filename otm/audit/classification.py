@@ -16,6 +16,7 @@ import numpy as np
 
 from otm.audit import generations
 from otm.audit.blocks import BlockBatchCandidate, BlockCandidate
+from otm.audit.callables import one_per_draft_and_one
 from otm.audit.candidate import (
     SMALL_DRAFT,
     SMALL_TARGET,
@@ -27,13 +28,12 @@ from otm.audit.end_to_end import StepCandidate
 from otm.audit.generations import GenerationCandidate
 from otm.audit.logits import LogitCandidate
 from otm.audit.one_token import BatchCandidate, TokenCandidate, VerifierCandidate
+from otm.audit.tracing.answers import CandidateFailure
 from otm.audit.trees import DraftedTree, TreeCandidate
 from otm.drafts import IID
 from otm.errors import InvalidParameter
 from otm.problem import Problem
-from otm.tracing.answers import CandidateFailure
 from otm.verifiers.base import Verifier
-from otm.verifiers.callables import one_per_draft_and_one
 
 COUNTS: tuple[Callable[[int, int], int], ...] = (
     one_per_draft_and_one,

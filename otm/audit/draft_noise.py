@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 from otm.audit import standard_problems as standard
 from otm.audit.blocks import BlockCandidate
 from otm.audit.budget import USUAL, Errors
+from otm.audit.callables import count_uniforms
 from otm.audit.candidate import NOISE, Candidate, Check, Scope, as_kind, read_block
 from otm.audit.drafted import Shares
 from otm.audit.end_to_end import DRAWS, FLOOR, WrittenAudit, joint, seeded_rng
 from otm.audit.integration import Next, Row
+from otm.audit.tracing.branching import MOST_SECONDS
 from otm.audit.trees import TreeCandidate, check_parents, depths, drafted_tree, path_of
 from otm.errors import Unsupported
 from otm.pmf import RNGLike, check_choice, check_count
 from otm.sequence.models import LanguageModel, check_model, next_distribution
-from otm.tracing.branching import MOST_SECONDS
-from otm.verifiers.callables import count_uniforms
 
 _PAIR = np.array([[0.9, 0.1]]), np.array([[0.5, 0.5]])
 """Draft and target of a battery's text of several steps, the same at every position."""

@@ -24,14 +24,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from otm._time import Stopwatch
+from otm._machine.patience import Stopwatch
 from otm.audit import standard_problems as standard
 from otm.audit.budget import ENOUGH, DetectionBudget, Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope
 from otm.audit.integration import IntegratedAudit
 from otm.audit.report import STATE
 from otm.audit.sampled_audit import LARGEST_BATCH, Drawing, SampledAudit, audit_of_draws, jointly
-from otm.tracing.probing import OwnRandomness
+from otm.audit.tracing.probing import OwnRandomness
 
 Selection = Literal["standard", "few", "all", "large", "integrable"]
 """Which instances: those for samples alone; a few of them, for what is slow; all that can be

@@ -2,7 +2,7 @@
 branches, else sampled.
 
 The code is a function without arguments that returns rows of tokens; all randomness is its own.
-Where every draw can be followed (`otm.tracing.branching`) its law is known exactly. Where one
+Where every draw can be followed (`otm.audit.tracing.branching`) its law is known exactly. Where one
 cannot, the verdict is that of samples with proved error rates, and the report says what stood in
 the way. A row that is shorter than the length looked at is followed by samples of the target, as it
 would be: a lossless step leaves the law of the text untouched (SpecTr, Theorem 3).
@@ -28,8 +28,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otm import drawing
-from otm._time import Stopwatch
+from otm._display import drawing
+from otm._machine.patience import Stopwatch
 from otm.audit import standard_problems as standard
 from otm.audit.budget import DETECT_END_TO_END, USUAL, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope, as_kind
@@ -44,6 +44,11 @@ from otm.audit.integration import (
 )
 from otm.audit.report import STATE, Coverage, SingleAudit
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit, audit_of_draws
+from otm.audit.tracing.answers import CandidateFailure, Failed, outcome_of
+from otm.audit.tracing.branching import MOST_SECONDS
+from otm.audit.tracing.execution import TraceAborted
+from otm.audit.tracing.intercept.interception import preserved
+from otm.audit.tracing.output_law import OutputLaw, traced_law_of
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge, Unsupported
 from otm.pmf import RNGLike, check_count, check_real, check_rng
@@ -54,11 +59,6 @@ from otm.sequence.models import (
     check_model,
     next_distribution,
 )
-from otm.tracing.answers import CandidateFailure, Failed, outcome_of
-from otm.tracing.branching import MOST_SECONDS
-from otm.tracing.execution import TraceAborted
-from otm.tracing.intercept.interception import preserved
-from otm.tracing.output_law import OutputLaw, traced_law_of
 
 MOST_SAMPLES = 200_000
 """Largest plan of samples: code that decodes is slow."""

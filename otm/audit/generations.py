@@ -34,11 +34,11 @@ from otm.audit.end_to_end import (
     stop_after_end_token,
 )
 from otm.audit.integration import Next
+from otm.audit.tracing.branching import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.logits import Processing
 from otm.pmf import RNGLike, check_choice, check_count, check_instance, host_pmf, plain_integers
 from otm.sequence.models import OneByOne
-from otm.tracing.branching import MOST_SECONDS
 
 
 @dataclasses.dataclass(eq=False)

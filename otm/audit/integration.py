@@ -1,7 +1,7 @@
 """Audits by integration: the law of the output is known, and held against the target's.
 
 It comes from the best of three sources: a verifier of this library has it (*kernel*), other code is
-traced or, failing that, probed as a black box (`otm.tracing.output_law`), which is called "not
+traced or, failing that, probed as a black box (`tracing.output_law`), which is called "not
 lossless" beyond what is unproved of it only. What all of them share is an `IntegratedAudit`; an
 `ExactAudit` is that of one token on one problem, a `SequenceAudit` that of a block on two models.
 
@@ -26,7 +26,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm import drawing
+from otm._display import drawing
+from otm.audit.callables import count_uniforms
 from otm.audit.candidate import UniformsCandidate, read_block
 from otm.audit.report import (
     MOST_ENTRIES,
@@ -40,6 +41,9 @@ from otm.audit.report import (
     format_probabilities,
     format_probability,
 )
+from otm.audit.tracing.answers import NO_TOKEN, outcome_of
+from otm.audit.tracing.output_law import Method, OutputLaw, output_law_of, rounding_tolerance
+from otm.audit.tracing.probing import FALSE_ALARM, GRID
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import ShapeMismatch, TooLarge
@@ -47,12 +51,8 @@ from otm.pmf import check_count, check_real
 from otm.problem import Problem
 from otm.results import Coupling
 from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
-from otm.tracing.answers import NO_TOKEN, outcome_of
-from otm.tracing.output_law import Method, OutputLaw, output_law_of, rounding_tolerance
-from otm.tracing.probing import FALSE_ALARM, GRID
 from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
-from otm.verifiers.callables import count_uniforms
 
 NEARLY = 1e-6
 """Total variation up to which a deviation is of the size of a code's own ε."""

@@ -37,16 +37,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm import drawing
+from otm._display import drawing
 from otm.audit.budget import DETECT, USUAL, Errors, check_errors
+from otm.audit.evidence import deviation, log_mean
 from otm.audit.report import Coverage, SingleAudit, Verdict, facts
 from otm.audit.token_log import LogRecord, read_log
 from otm.drafts import IID, CountedLaw, Law, WithoutReplacement
 from otm.errors import InvalidParameter
-from otm.evidence import deviation, log_mean
 from otm.pmf import check_instance
 from otm.problem import Problem
-from otm.statistics import Estimate
+from otm.results.statistics import Estimate
 from otm.verbs import optimal_acceptance
 
 _RATIO_EDGES = np.log([0.1, 0.5, 0.9, 1.0 - 1e-9, 1.0 + 1e-9, 1.1, 2.0, 10.0])

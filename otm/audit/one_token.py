@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from otm.audit import shrinking, standard_problems as standard
 from otm.audit.budget import USUAL, Deadline, Errors
+from otm.audit.callables import CallableVerifier, count_uniforms, output_law_on, run_rows
 from otm.audit.candidate import Scope, UniformsCandidate, as_kind, read_batch
 from otm.audit.drafted import (
     DraftedCandidate,
@@ -29,16 +30,15 @@ from otm.audit.drafted import (
 from otm.audit.integration import ExactAudit, audit_of_answers, audit_of_kernel, check_tolerance
 from otm.audit.report import coverage_of_problem
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit
+from otm.audit.tracing.answers import naming_failures
+from otm.audit.tracing.output_law import output_law_of
 from otm.drafts import IID, LAWS, Law
 from otm.drafts.base import live_drafts
 from otm.errors import ShapeMismatch
 from otm.pmf import RNGLike, check_count, check_instance, check_rng
 from otm.problem import Problem, check_problem
-from otm.tracing.answers import naming_failures
-from otm.tracing.output_law import output_law_of
 from otm.verbs import optimal_acceptance, prepare, run
 from otm.verifiers.base import Verifier
-from otm.verifiers.callables import CallableVerifier, count_uniforms, output_law_on, run_rows
 
 
 class OneTokenCandidate(DraftedCandidate):

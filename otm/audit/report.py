@@ -20,8 +20,8 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from otm._display.tabular import OneTable, Table, markdown
 from otm.problem import Problem
-from otm.tabular import OneTable, Table, markdown
 
 Number = TypeVar("Number", int, float)
 

@@ -38,13 +38,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otm import drawing
-from otm._arrays import Floats
+from otm._display import drawing
+from otm._machine.arrays import Floats
 from otm.audit.budget import USUAL, Errors, check_errors
+from otm.audit.evidence import noise_limit
 from otm.audit.report import Coverage, SingleAudit, Verdict, facts, listing
 from otm.audit.text_log import LoggedText, Token, nameless, read_texts
 from otm.errors import InvalidParameter
-from otm.evidence import noise_limit
 from otm.pmf import check_instance, check_real
 
 _RIVALS = 5

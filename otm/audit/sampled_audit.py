@@ -13,21 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from otm import drawing
-from otm._time import Stopwatch
+from otm._display import drawing
+from otm._machine.patience import Stopwatch
 from otm.audit.budget import DETECT, ENOUGH, USUAL, DetectionBudget, Errors, check_errors
-from otm.audit.report import (
-    LONGER_STATE,
-    SAMPLES,
-    STATE,
-    Coverage,
-    SingleAudit,
-    Verdict,
-    facts,
-    format_probability,
-)
-from otm.errors import InvalidParameter, TooLarge
-from otm.evidence import (
+from otm.audit.evidence import (
     detectable,
     distance,
     distance_threshold,
@@ -39,9 +28,20 @@ from otm.evidence import (
     variation_at_least,
     variation_interval,
 )
+from otm.audit.report import (
+    LONGER_STATE,
+    SAMPLES,
+    STATE,
+    Coverage,
+    SingleAudit,
+    Verdict,
+    facts,
+    format_probability,
+)
+from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_instance, host_pmf, plain_integers
 from otm.results import is_member
-from otm.statistics import Estimate, binomial_interval
+from otm.results.statistics import Estimate, binomial_interval
 
 MOST_CELLS = 256
 """Largest number of cells that output counts are kept in; a larger vocabulary is pooled by q/p."""

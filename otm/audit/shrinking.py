@@ -28,12 +28,12 @@ from otm.audit.standard_problems import (
     placed_model,
     problems_under,
 )
+from otm.audit.tracing.answers import CandidateFailure
 from otm.drafts import Law
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import normalise
 from otm.problem import Problem
 from otm.sequence.models import TableModel
-from otm.tracing.answers import CandidateFailure
 
 BUDGET = 300
 """Problems tried."""

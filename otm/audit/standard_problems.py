@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.audit.callables import MOST_SEQUENCES
 from otm.drafts import Law
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter
 from otm.examples import zipf
 from otm.problem import Problem
 from otm.sequence.models import LanguageModel, MarkovModel, OneByOne, TableModel
-from otm.verifiers.callables import MOST_SEQUENCES
 
 Masses = tuple[float, ...]
 """A distribution, written out."""

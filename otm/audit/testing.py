@@ -19,10 +19,10 @@ from otm.audit.batteries import BatteryAudit, battery, candidate_of
 from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
 from otm.audit.candidate import Check, Scope, check_names
 from otm.audit.report import PASSED, SingleAudit
+from otm.audit.tracing.intercept.interception import preserved
 from otm.drafts import Law
 from otm.errors import InvalidParameter, MissingPackage
 from otm.pmf import check_instance, check_real
-from otm.tracing.intercept.interception import preserved
 
 
 def assert_lossless(candidate: object, **options: Any) -> BatteryAudit:

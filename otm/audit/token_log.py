@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._json import plain_json
+from otm._machine.strict_json import plain_json
 from otm.errors import InvalidDistribution, InvalidParameter
 from otm.pmf import SUM_TOLERANCE_FLOAT32
 

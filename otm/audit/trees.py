@@ -28,11 +28,11 @@ from otm.audit.end_to_end import (
     seeded_rng,
 )
 from otm.audit.integration import Next
+from otm.audit.tracing.answers import CandidateFailure
+from otm.audit.tracing.branching import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.pmf import RNGLike, check_choice, check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
-from otm.tracing.answers import CandidateFailure
-from otm.tracing.branching import MOST_SECONDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from otm._arrays import UNIT_ROUNDOFF, Array, as_scalar_or_array, clip, namespace, total
+from otm._machine.arrays import UNIT_ROUNDOFF, Array, as_scalar_or_array, clip, namespace, total
 from otm.bounds.rounding import bound_by_row, round_down, round_up
 from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.problem import Problem, check_problem, require_law
-from otm.statistics import Certified
+from otm.results.statistics import Certified
 from otm.verifiers.optimal.bins import bracket_ends, check_bins, require_curve
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from otm._arrays import UNIT_ROUNDOFF, Array, namespace
+from otm._machine.arrays import UNIT_ROUNDOFF, Array, namespace
 from otm.bounds.rounding import sum_units
 from otm.divergences import kl_divergence
 from otm.drafts.iid import IID

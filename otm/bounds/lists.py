@@ -16,7 +16,7 @@ of the token itself: the Poisson matching lemma for k points, `poisson_matching_
 
 from __future__ import annotations
 
-from otm._arrays import BLOCK, Array, at_least_one, namespace, quiet, total
+from otm._machine.arrays import BLOCK, Array, at_least_one, namespace, quiet, total
 from otm.bounds.rounding import bound_by_row, round_down
 from otm.drafts.base import Law
 from otm.drafts.iid import IID

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from otm._arrays import UNIT_ROUNDOFF, Array, as_scalar_or_array, by_rows, clip
+from otm._machine.arrays import UNIT_ROUNDOFF, Array, as_scalar_or_array, by_rows, clip
 
 _LEAST = 5e-324
 

@@ -20,7 +20,7 @@ import traceback
 from fractions import Fraction
 from typing import Any
 
-from otm._progress import INTERRUPTED, clock
+from otm._machine.progress import INTERRUPTED, clock
 from otm.errors import OtmError
 
 MODES = ("auto", "exact", "sequence", "sampled", "step", "tree", "generate", "logits")

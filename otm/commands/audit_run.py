@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from otm import audit
-from otm._progress import INTERRUPTED, clock
+from otm._machine.progress import INTERRUPTED, clock
 from otm.audit import (
     Candidate,
     Errors,
@@ -33,10 +33,10 @@ from otm.audit.one_token import IntegrableTokenCandidate
 from otm.audit.report import PASSED, Audit
 from otm.audit.templates import template
 from otm.audit.token_log import InvalidRecord
+from otm.audit.tracing.answers import frames_of
 from otm.commands.printing import print_report
 from otm.drafts import LAWS, Law
 from otm.errors import InvalidParameter, OtmError
-from otm.tracing.answers import frames_of
 from otm.verifiers import Verifier
 
 KINDS: dict[str, type[Any]] = {

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from otm._display.tabular import columns
 from otm.commands.printing import paragraph
 from otm.engines import (
     AcceptanceRecord,
@@ -33,7 +34,6 @@ from otm.engines import (
     vllm_lengths,
 )
 from otm.errors import InvalidParameter
-from otm.tabular import columns
 
 MAX_ROWS = 10
 """Rows of a table by batch and context that are shown."""

@@ -13,10 +13,10 @@ from otm.comparison.result import CONFIDENCE, Comparison, ComparisonRow, distinc
 from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy.output import distortion
-from otm.montecarlo import estimate
 from otm.pmf import RNGLike, check_count, check_counts, check_instance, check_rng
 from otm.problem import Problem, keyword_only
 from otm.verbs import acceptance, optimal_acceptance
+from otm.verbs.montecarlo import estimate
 from otm.verifiers import VERIFIERS, Verifier
 from otm.verifiers.base import require_support
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from otm import drawing
+from otm._display import drawing
+from otm._display.tabular import Approximate, Table, Tabular, shortened, wrapped
 from otm.drafts import Law
 from otm.lossy.output import Distortion
-from otm.statistics import Estimate
-from otm.tabular import Approximate, Table, Tabular, shortened, wrapped
+from otm.results.statistics import Estimate
 from otm.verifiers import VERIFIERS, Verifier
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import NamedTuple, final
 import numpy as np
 from scipy.special import ndtr
 
-from otm._arrays import Floats, quiet
+from otm._machine.arrays import Floats, quiet
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_instance, host_pmf, plain_reals

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import make_interp_spline
 from scipy.special import ndtr
 
-from otm._arrays import Floats, quiet, unit_quadrature
+from otm._machine.arrays import Floats, quiet, unit_quadrature
 from otm.continuous.gaussian_curve import GaussianCurve
 from otm.continuous.gaussian_rule import check_steps, direction, draw_residual
 from otm.errors import ShapeMismatch

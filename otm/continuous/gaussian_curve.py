@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from otm._arrays import Array, Floats, quiet, unit_quadrature
+from otm._machine.arrays import Array, Floats, quiet, unit_quadrature
 from otm.errors import InvalidParameter
 from otm.overlap.curve import Containment, Curve, Piece
 from otm.overlap.lumped_row import Steps

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.continuous.gaussian_curve import GaussianCurve, GaussianSteps, ratio
 from otm.continuous.gaussian_rule import ResidualRule
 from otm.overlap.curve import Containment

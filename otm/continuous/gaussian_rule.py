@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats, quiet
+from otm._machine.arrays import Floats, quiet
 from otm.continuous.gaussian_curve import MOST_SHIFT, GaussianCurve, ratio
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import RNGLike, check_rng, plain_reals, settle_counts

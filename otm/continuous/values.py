@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from otm._arrays import Array, as_scalar_or_array
+from otm._machine.arrays import Array, as_scalar_or_array
 from otm.continuous.gaussian_curve import GaussianCurve, GaussianSteps
 from otm.drafts.curve_cut import CurveLaw
 from otm.drafts.iid import IID

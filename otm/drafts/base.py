@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, brief_repr, total
+from otm._machine.arrays import Array, brief_repr, total
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import align_pair, check_count, check_sequence
 from otm.scheme import Scheme

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, clip, gather, namespace, quiet, tracks_gradient, untracked
+from otm._machine.arrays import Array, clip, gather, namespace, quiet, tracks_gradient, untracked
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter
 from otm.overlap import OverlapCurve

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, gather, inverse_cdf, namespace, total
+from otm._machine.arrays import Array, by_rows, gather, inverse_cdf, namespace, total
 from otm.drafts.base import DistinctDrafts, DraftTable, check_enough_tokens, padded
 
 

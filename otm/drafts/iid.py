@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, at_least_one, inverse_cdf, unit_rows
+from otm._machine.arrays import Array, at_least_one, inverse_cdf, unit_rows
 from otm.drafts.base import IndependentDrafts
 from otm.drafts.curve_cut import CurveLaw
 from otm.overlap.curve import Containment

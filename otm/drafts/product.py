@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, quiet, unit_rows
+from otm._machine.arrays import Array, inverse_cdf, quiet, unit_rows
 from otm.drafts.base import IndependentDrafts
 from otm.drafts.product_cut import product_containment, product_values, product_worst_set
 from otm.errors import ShapeMismatch

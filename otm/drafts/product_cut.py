@@ -29,7 +29,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     Floats,
     namespace,

@@ -45,8 +45,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, Floats, namespace, quiet, running_sum, to_numpy, unit_rows
-from otm._time import Pace
+from otm._machine.arrays import Array, Floats, namespace, quiet, running_sum, to_numpy, unit_rows
+from otm._machine.patience import Pace
 from otm.drafts.base import check_enough_tokens
 from otm.overlap.curve import ascending
 

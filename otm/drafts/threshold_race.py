@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, quiet, unit_rows
+from otm._machine.arrays import Array, inverse_cdf, quiet, unit_rows
 from otm.drafts.base import PAD, DraftTable, all_subsets, rows_of_members
 from otm.drafts.curve_cut import CurveLaw
 from otm.errors import InvalidParameter, TooLarge

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, gather, namespace, total
+from otm._machine.arrays import Array, by_rows, gather, namespace, total
 from otm.drafts.base import DistinctDrafts, DraftTable, check_enough_tokens
 from otm.drafts.greedy import certain_drafts, likeliest, likely_order
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, running_sum, to_numpy
+from otm._machine.arrays import Array, namespace, running_sum, to_numpy
 from otm.drafts.base import DistinctDrafts, DraftTable, padded
 from otm.drafts.successive_cut import (
     successive_containment,

@@ -6,7 +6,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     as_scalar_or_array,
     namespace,

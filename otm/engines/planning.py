@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.engines.chain import MAX_LENGTH, fastest
 from otm.engines.positions import Reach, reach_of
 from otm.engines.records.estimates import (
@@ -30,7 +30,7 @@ from otm.engines.records.record import AcceptanceRecord
 from otm.engines.surface import CostSurface
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_count, check_counts, check_instance
-from otm.statistics import Certified, Estimate
+from otm.results.statistics import Certified, Estimate
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]
 """Undecided: the best length is faster on average, but the interval of its speed-up contains 1."""

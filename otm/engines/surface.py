@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.engines.chain import MAX_SECONDS
 from otm.engines.records.document import Document, number, read_document
 from otm.errors import InvalidParameter

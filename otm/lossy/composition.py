@@ -17,11 +17,11 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from otm._arrays import UNIT_ROUNDOFF, Floats
+from otm._machine.arrays import UNIT_ROUNDOFF, Floats
 from otm.errors import ShapeMismatch
 from otm.pmf import check_count, check_real, host_pmf, plain_reals
 from otm.problem import keyword_only
-from otm.statistics import Certified
+from otm.results.statistics import Certified
 
 MAX_COMPOSED = 10**7
 """Largest number of tokens that are composed: errors of transforms add up with it."""

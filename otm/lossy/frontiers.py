@@ -1,7 +1,7 @@
 """The largest acceptance of any scheme whose output law is near the target.
 
 In total variation every bit of distance buys exactly as much acceptance. In relative entropy,
-KL(q‖π) ≤ D, the best output law π is a taut string (`otm.taut_string`).
+KL(q‖π) ≤ D, the best output law π is a taut string (`otm.divergences.taut_string`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, as_scalar_or_array, at_least_one, namespace, quiet
+from otm._machine.arrays import Array, as_scalar_or_array, at_least_one, namespace, quiet
 from otm.divergences import divergence_term
+from otm.divergences.taut_string import Hull, by_ratio, string_law, upper_hull
 from otm.drafts.iid import IID
 from otm.drafts.successive_cut import prefix_containment
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import TooLarge
 from otm.pmf import check_real
 from otm.problem import Problem, check_problem, require_law
-from otm.statistics import Certified
-from otm.taut_string import Hull, by_ratio, string_law, upper_hull
+from otm.results.statistics import Certified
 
 MAX_PREFIXES = 4096
 """Largest number of tokens for the cone program, and for drafts without replacement."""
@@ -83,8 +83,8 @@ def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
         kl: the budget D ≥ 0 in nats; infinity is allowed.
 
     Returns:
-        KlFrontier; lower = upper up to rounding, by proof (`otm.taut_string`). The certificates do
-        not rely on it.
+        KlFrontier; lower = upper up to rounding, by proof (`otm.divergences.taut_string`). The
+        certificates do not rely on it.
 
     Raises:
         Unsupported: for other laws. TooLarge: without replacement, beyond 4,096 tokens.

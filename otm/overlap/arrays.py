@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     clip,
     device_of,

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numba import types
 
-from otm._arrays import BLOCK, Floats, reserve
-from otm._numba import compile_once
+from otm._machine.arrays import BLOCK, Floats, reserve
+from otm._machine.compiled import compile_once
 from otm.overlap.curve import LOWEST_BIN, NUM_BINS, RATIO_SHIFT, Containment
 from otm.overlap.walk import (
     FLAGS,

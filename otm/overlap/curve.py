@@ -43,7 +43,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     clip,
     device_of,
@@ -212,7 +212,7 @@ class OverlapCurve(Curve):
 
     Cost: one sort; each running sum one pass, when it is first asked for. Accuracy: a running sum
         of V masses errs by 256 + V/256 units of roundoff at worst (8.4e-14 at V = 128,256),
-        relative to itself: its terms are non-negative (`otm._arrays.running_sum`).
+        relative to itself: its terms are non-negative (`otm._machine.arrays.running_sum`).
 
     >>> import numpy as np
     >>> curve = OverlapCurve.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))

@@ -21,7 +21,7 @@ derivatives from the two sides, and so a member of Clarke's generalised gradient
 
 from __future__ import annotations
 
-from otm._arrays import Array, namespace, untracked, with_gradient
+from otm._machine.arrays import Array, namespace, untracked, with_gradient
 
 
 def attach_curve_gradient(

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats, running_sum
-from otm._numba import compiled
+from otm._machine.arrays import Floats, running_sum
+from otm._machine.compiled import compiled
 from otm.overlap.curve import OverlapCurve, ratios
 from otm.overlap.rows import SHORTEST_BINNED
 

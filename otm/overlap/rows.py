@@ -10,8 +10,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from otm._arrays import Array, by_rows, is_on_host, namespace
-from otm._numba import compiled
+from otm._machine.arrays import Array, by_rows, is_on_host, namespace
+from otm._machine.compiled import compiled
 from otm.overlap import arrays
 from otm.overlap.curve import OverlapCurve
 

@@ -35,8 +35,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from otm._arrays import BLOCK, Floats
-from otm._numba import Function, compile_once
+from otm._machine.arrays import BLOCK, Floats
+from otm._machine.compiled import Function, compile_once
 from otm.overlap.curve import (
     BISECTIONS,
     LARGEST_MULTIPLIED_POWER,

@@ -23,7 +23,7 @@ import functools
 
 import numpy as np
 
-from otm._arrays import Floats, quiet
+from otm._machine.arrays import Floats, quiet
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter
 from otm.partial.top import (

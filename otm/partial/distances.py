@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from otm._arrays import LEAST, UNIT_ROUNDOFF, Floats, as_scalar_or_array, quiet
+from otm._machine.arrays import LEAST, UNIT_ROUNDOFF, Floats, as_scalar_or_array, quiet
 from otm.divergences import harmonic_mean_distance, kl_divergence, total_variation
 from otm.overlap import OverlapCurve
 from otm.partial.completion import Completion, PartialPair

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import (
     SUM_TOLERANCE_FLOAT32,

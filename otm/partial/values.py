@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from otm._arrays import UNIT_ROUNDOFF, Array, Floats, quiet
+from otm._machine.arrays import UNIT_ROUNDOFF, Array, Floats, quiet
 from otm.drafts.curve_cut import CurveLaw, check_curve_law, curve_values
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, Unsupported
@@ -21,7 +21,7 @@ from otm.overlap import overlap_at
 from otm.partial.completion import Completion, PartialPair
 from otm.partial.top import Mask
 from otm.pmf import check_counts, check_instance, check_sequence
-from otm.statistics import Certified
+from otm.results.statistics import Certified
 from otm.verifiers import KSeq, Maximal, Optimal, Race, RecursiveRejection, Verifier
 
 

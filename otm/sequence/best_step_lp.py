@@ -37,6 +37,7 @@ import scipy
 from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
+from otm.results.statistics import Certified
 from otm.sequence.decoder import (
     Decoder,
     check_step_arguments,
@@ -52,7 +53,6 @@ from otm.sequence.tree_cuts import (
     cuts_between,
     solve_program,
 )
-from otm.statistics import Certified
 
 GAP_TOLERANCE = 1e-9
 MOST_GAP = 1e-6  # HiGHS's tolerances are absolute: probabilities below 1e-8 are told less closely

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import scipy
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.drafts.iid import IID
 from otm.errors import SolverFailure
 from otm.pmf import settle_counts

@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import brief_repr
+from otm._machine.arrays import brief_repr
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 from otm.pmf import check_count, plain_reals
 from otm.sequence.models import (

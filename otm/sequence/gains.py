@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.sequence.block_kseq import BlockKSeq

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
-from otm._arrays import Floats
-from otm._time import Pace
+from otm._machine.arrays import Floats
+from otm._machine.patience import Pace
 from otm.drafts.iid import IID
 from otm.errors import Unsupported
 from otm.pmf import RNGLike, check_choice, check_count, check_instance

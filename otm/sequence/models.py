@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import brief_repr
+from otm._machine.arrays import brief_repr
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge
 from otm.pmf import (
     RNGLike,

@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import (
     check_confidence,
@@ -29,6 +29,7 @@ from otm.pmf import (
     plain_integers,
     plain_reals,
 )
+from otm.results.statistics import Estimate, ratio_of_means
 from otm.sequence.best_first import WeightedPath, grown_best_first, tree_of_paths
 from otm.sequence.decoder import (
     DraftTree,
@@ -40,7 +41,6 @@ from otm.sequence.matching import MatchingDecoder
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.randomness import Randomness
 from otm.sequence.shared_noise import NoiseRow, SharedNoise, perturbed
-from otm.statistics import Estimate, ratio_of_means
 
 LEAST_SCALE, MOST_SCALE = 2.0**-7, 2.0**7
 """Scales that `fit_scale` looks at."""

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import inverse_cdf
-from otm._time import Pace
+from otm._machine.arrays import inverse_cdf
+from otm._machine.patience import Pace
 from otm.drafts.base import Law, live_drafts
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import InvalidParameter, Unsupported

@@ -13,14 +13,14 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from otm import drawing
+from otm._display import drawing
+from otm._display.tabular import OneTable, Table
 from otm.errors import InvalidParameter, Unsupported
 from otm.pmf import check_count, check_real
 from otm.sequence.best_step_lp import best_step
 from otm.sequence.decoder import Decoder, check_step_arguments
 from otm.sequence.exact_laws import expected_step, step_law
 from otm.sequence.models import LanguageModel, Memoised
-from otm.tabular import OneTable, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.scheme import parameter

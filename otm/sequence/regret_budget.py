@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import quiet
+from otm._machine.arrays import quiet
 from otm.pmf import check_count, check_real
 from otm.scheme import parameter
 from otm.sequence.decoder import Conditionals, DraftTree, Step

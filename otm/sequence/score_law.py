@@ -35,7 +35,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Floats, unit_quadrature
+from otm._machine.arrays import Floats, unit_quadrature
 from otm.overlap.curve import drafted_ascending
 
 _ROUNDING = 1e-15

@@ -26,7 +26,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import Floats, quiet, unit_quadrature
+from otm._machine.arrays import Floats, quiet, unit_quadrature
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import check_count, host_pmf
 

@@ -37,7 +37,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.errors import SolverFailure, TooLarge
 from otm.sequence.models import Context, LanguageModel, next_distributions
 

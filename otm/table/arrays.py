@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from otm._arrays import Array, clip, is_on_host, namespace, quiet, total
+from otm._machine.arrays import Array, clip, is_on_host, namespace, quiet, total
 from otm.drafts.curve_cut import optimum_on_curve
 from otm.overlap import OverlapCurve
 from otm.overlap.curve import Containment, powers_of_rest

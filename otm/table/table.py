@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otm import drawing
-from otm._arrays import (
+from otm._display import drawing
+from otm._display.tabular import OneTable, Table
+from otm._machine.arrays import (
     Array,
     clip,
     host_views,
@@ -39,7 +40,7 @@ from otm._arrays import (
     to_numpy,
     unit_rows,
 )
-from otm._numba import compiled
+from otm._machine.compiled import compiled
 from otm.drafts import IID, Greedy, Law, ThresholdRace, TopK, WithoutReplacement
 from otm.drafts.base import check_enough_tokens
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
@@ -55,7 +56,6 @@ from otm.pmf import (
 )
 from otm.problem import keyword_only
 from otm.table import arrays
-from otm.tabular import OneTable, Table
 from otm.verifiers import (
     Fuzzy,
     GreedyOptimal,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import UNIT_ROUNDOFF
+from otm._machine.arrays import UNIT_ROUNDOFF
 from otm.drafts.base import SetTable, collapse, enumerate_drafts
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance

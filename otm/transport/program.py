@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import brief_repr
+from otm._machine.arrays import brief_repr
 from otm.drafts.base import enumerate_drafts, members, readable
 from otm.errors import TooLarge
 from otm.problem import Problem, check_problem

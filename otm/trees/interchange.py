@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._json import plain_json
+from otm._machine.strict_json import plain_json
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_instance
 from otm.trees.shape import TreeShape

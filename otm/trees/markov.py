@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import UNIT_ROUNDOFF
+from otm._machine.arrays import UNIT_ROUNDOFF
 from otm.errors import TooLarge
 from otm.trees.optimal import checked_step
 from otm.trees.vector import PathAcceptance, check_acceptance, entropy_bits, rejected_mass

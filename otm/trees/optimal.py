@@ -30,7 +30,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import Array, as_scalar_or_array, namespace, total
+from otm._machine.arrays import Array, as_scalar_or_array, namespace, total
 from otm.errors import InvalidDistribution
 from otm.pmf import check_count, check_instance
 from otm.trees.shape import TreeShape, affordable

@@ -20,7 +20,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.errors import TooLarge
 from otm.pmf import check_count
 from otm.trees.optimal import OptimalTree, tree_acceptance

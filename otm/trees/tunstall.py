@@ -29,7 +29,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import UNIT_ROUNDOFF
+from otm._machine.arrays import UNIT_ROUNDOFF
 from otm.errors import InvalidParameter
 from otm.pmf import check_count
 from otm.trees.markov import MarkovAcceptance

@@ -22,7 +22,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from otm._arrays import Array, namespace, to_numpy, total, tracks_gradient, unit_rows, untracked
+from otm._machine.arrays import (
+    Array,
+    namespace,
+    to_numpy,
+    total,
+    tracks_gradient,
+    unit_rows,
+    untracked,
+)
 from otm.drafts import CountedLaw
 from otm.errors import InvalidDistribution, InvalidParameter, TooLarge, Unsupported
 from otm.pmf import (

@@ -4,7 +4,6 @@ from otm.verifiers.action_distance import ActionDistance
 from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier
 from otm.verifiers.bounded_regret import BoundedRegret
 from otm.verifiers.cactus import Cactus
-from otm.verifiers.callables import AcceptanceInterval, CallableVerifier, from_callable
 from otm.verifiers.cascade import Cascade
 from otm.verifiers.ensemble import Ensemble
 from otm.verifiers.fuzzy import Fuzzy
@@ -70,12 +69,10 @@ VERIFIERS: tuple[type[Verifier], ...] = (
 
 __all__ = [
     "VERIFIERS",
-    "AcceptanceInterval",
     "ActionDistance",
     "BatchedOptimalRule",
     "BoundedRegret",
     "Cactus",
-    "CallableVerifier",
     "Cascade",
     "Conditional",
     "CurvedVerifier",
@@ -108,7 +105,6 @@ __all__ = [
     "TypicalAcceptance",
     "Verifier",
     "WithoutReplacementOptimal",
-    "from_callable",
     "gamma_star",
     "prepare_batch",
     "rao_blackwell_acceptance",

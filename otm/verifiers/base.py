@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, brief_repr
+from otm._machine.arrays import Array, brief_repr
 from otm.drafts.base import (
     CountedLaw,
     Law,

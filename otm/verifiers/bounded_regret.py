@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from otm._arrays import Array, namespace
+from otm._machine.arrays import Array, namespace
 from otm.pmf import check_choice, check_real
 from otm.scheme import parameter
 from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, keep_passing

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, quiet
+from otm._machine.arrays import Array, namespace, quiet
 from otm.pmf import check_real
 from otm.problem import Problem
 from otm.scheme import parameter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from otm._arrays import Array, namespace, total
+from otm._machine.arrays import Array, namespace, total
 from otm.pmf import check_choice, check_real
 from otm.scheme import parameter
 from otm.verifiers.lossy_rule import TIE, AimedVerifier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from otm._arrays import Array, namespace, normalised_excess, total
+from otm._machine.arrays import Array, namespace, normalised_excess, total
 from otm.divergences import divergence_term
 from otm.pmf import check_choice, check_real
 from otm.scheme import parameter

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from otm._arrays import Array
+from otm._machine.arrays import Array
 from otm.drafts.greedy import Greedy
 from otm.problem import Problem
 from otm.results import Definition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, gather, namespace, normalised_excess, total
+from otm._machine.arrays import Array, gather, namespace, normalised_excess, total
 from otm.pmf import check_real
 from otm.scheme import parameter
 from otm.verifiers.lossy_rule import TIE, LossyVerifier, keep_towards, rejected_mass

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     as_scalar_or_array,
     at_least_one,

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, running_sum, total
+from otm._machine.arrays import Array, namespace, running_sum, total
 from otm.drafts.base import PAD
 from otm.pmf import check_real
 from otm.problem import Problem

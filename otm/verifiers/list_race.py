@@ -26,8 +26,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, namespace, quiet, total
-from otm._time import Pace
+from otm._machine.arrays import Array, by_rows, namespace, quiet, total
+from otm._machine.patience import Pace
 from otm.drafts.iid import IID
 from otm.overlap import OverlapCurve
 from otm.overlap.curve import drafted_ascending

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, namespace, normalised_excess, quiet, total
+from otm._machine.arrays import Array, by_rows, namespace, normalised_excess, quiet, total
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Definition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, by_rows, namespace, tracks_gradient, untracked
+from otm._machine.arrays import Array, by_rows, namespace, tracks_gradient, untracked
 from otm.drafts.iid import IID
 from otm.overlap import overlap_at
 from otm.overlap.gradient import attach_curve_gradient

@@ -7,10 +7,10 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace, to_numpy
+from otm._machine.arrays import Array, namespace, to_numpy
+from otm.divergences.taut_string import Hull, by_ratio, string_law
 from otm.pmf import check_real
 from otm.scheme import parameter
-from otm.taut_string import Hull, by_ratio, string_law
 from otm.verifiers.lossy_rule import AimedVerifier
 
 
@@ -24,7 +24,7 @@ class Mentored(AimedVerifier):
     The published solution searches α in (0, 1] and leaves Z without mass, so it never accepts more
     than 1 − p(Z): wrong for targets with zeros (top-k, top-p) once the budget is large. There π
     puts the mass p(Z) − e on Z, ∝ p, and q/β or p elsewhere. Searching e instead of α covers both:
-    it is the depth of a taut string (`otm.taut_string`).
+    it is the depth of a taut string (`otm.divergences.taut_string`).
 
     Rule and membership agree. Lossy for D > 0. Law: IID(1).
 

@@ -23,7 +23,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, namespace, quiet, total
+from otm._machine.arrays import Array, by_rows, namespace, quiet, total
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Coupling, Definition

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from otm._arrays import Array, total, unit_rows
+from otm._machine.arrays import Array, total, unit_rows
 from otm.drafts.base import Law
 from otm.problem import Problem
 from otm.results import Definition

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from otm._arrays import Array, at_least_one, by_rows, namespace, total
+from otm._machine.arrays import Array, at_least_one, by_rows, namespace, total
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.results import Definition

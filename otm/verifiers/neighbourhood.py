@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace
+from otm._machine.arrays import Array, namespace
 from otm.drafts.base import PAD
 from otm.errors import InvalidParameter, ShapeMismatch
 from otm.pmf import check_count, plain_integers

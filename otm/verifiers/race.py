@@ -43,7 +43,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, namespace, quiet
+from otm._machine.arrays import Array, by_rows, namespace, quiet
 from otm.drafts.base import PAD, rows_of_members
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace

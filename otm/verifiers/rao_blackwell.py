@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import inverse_cdf, quiet
+from otm._machine.arrays import inverse_cdf, quiet
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.pmf import RNGLike, check_confidence, check_count, check_rng
 from otm.problem import Problem, require_law
-from otm.statistics import Estimate, bernstein_deviation
+from otm.results.statistics import Estimate, bernstein_deviation
 from otm.verifiers.rejection_without_replacement import (
     SCALE,
     RecursiveRejectionWithoutReplacementRule,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     by_rows,
     namespace,

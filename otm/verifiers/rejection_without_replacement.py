@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import (
+from otm._machine.arrays import (
     Array,
     Floats,
     inverse_cdf,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, namespace
+from otm._machine.arrays import Array, namespace
 from otm.pmf import check_choice, check_count, check_real
 from otm.scheme import parameter
 from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, by_rank, keep_passing

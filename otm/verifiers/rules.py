@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import inverse_cdf, normalised_excess, quiet
+from otm._machine.arrays import inverse_cdf, normalised_excess, quiet
 from otm.drafts.base import members
 from otm.results import is_member
 from otm.verifiers.base import Conditional

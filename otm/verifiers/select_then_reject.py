@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf
+from otm._machine.arrays import Array, inverse_cdf
 from otm.drafts.base import PAD, Law, SetTable, live_drafts
 from otm.errors import InvalidParameter, TooLarge
 from otm.problem import Problem, check_problem

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, normalised_excess
+from otm._machine.arrays import Array, inverse_cdf, normalised_excess
 from otm.drafts.base import PAD
 from otm.drafts.greedy import Greedy
 from otm.problem import Problem

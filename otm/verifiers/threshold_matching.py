@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, by_rows, namespace, quiet, total
+from otm._machine.arrays import Array, by_rows, namespace, quiet, total
 from otm.drafts.base import PAD
 from otm.drafts.iid import IID
 from otm.drafts.top_k import TopK

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, inverse_cdf, normalised_excess
+from otm._machine.arrays import Array, inverse_cdf, normalised_excess
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter
 from otm.problem import Problem

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, namespace
+from otm._machine.arrays import Array, namespace
 from otm.drafts.iid import IID
 from otm.pmf import check_real
 from otm.problem import Problem

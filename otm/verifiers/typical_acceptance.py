@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm._arrays import Array, namespace, quiet, total
+from otm._machine.arrays import Array, namespace, quiet, total
 from otm.pmf import check_real
 from otm.scheme import parameter
 from otm.verifiers.lossy_rule import LossyVerifier, keep_passing

@@ -36,7 +36,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from otm._arrays import Floats, quiet
+from otm._machine.arrays import Floats, quiet
 from otm.drafts.successive_cut import trapezoid_step
 from otm.overlap.curve import ROOM
 

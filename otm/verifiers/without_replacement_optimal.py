@@ -20,8 +20,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, Floats, quiet
-from otm._time import Pace
+from otm._machine.arrays import Array, Floats, quiet
+from otm._machine.patience import Pace
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import SolverFailure

@@ -20,7 +20,7 @@ from benchmarks.corpus.one_token import (
 from otm import audit
 from otm.audit.batteries import BatteryAudit
 from otm.audit.budget import Deadline, OutOfTime
-from otm.tracing.answers import CandidateFailure
+from otm.audit.tracing.answers import CandidateFailure
 from tests.audit.callables import as_floats, maximal
 
 SECONDS = 120.0

@@ -14,7 +14,7 @@ from otm import audit
 from otm.audit.blocks import Models
 from otm.audit.sampled_audit import audit_of_draws, jointly
 from otm.audit.standard_problems import standard_models
-from otm.tracing.answers import CandidateFailure
+from otm.audit.tracing.answers import CandidateFailure
 
 UNEQUAL = "after the token before"
 

@@ -21,7 +21,7 @@ from otm.audit import (
     classify,
 )
 from otm.audit.templates import generate, logits
-from otm.tracing.answers import CandidateFailure
+from otm.audit.tracing.answers import CandidateFailure
 from tests.audit.callables import as_floats
 
 

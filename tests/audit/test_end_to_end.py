@@ -15,8 +15,8 @@ from otm.audit.budget import ENOUGH
 from otm.audit.end_to_end import JointAudit
 from otm.audit.standard_problems import CHAINED, MarkovModel
 from otm.audit.templates import step as step_template
+from otm.audit.tracing.answers import CandidateFailure
 from otm.sequence import ZerothOrder
-from otm.tracing.answers import CandidateFailure
 from tests.audit.callables import carry_out
 
 SECONDS = 120.0

@@ -225,7 +225,8 @@ def test_schemes_that_agree_share_a_row_unless_they_were_named():
     # of equals the one that is called optimal stands for the others
     assert any(line.startswith("optimal  ") for line in lines)
     assert any(line.startswith("K-SEQ  ") for line in lines)  # it agrees for one draft alone
-    assert "naive tree = recursive rejection" in lines
+    equal = [line.split(" = ") for line in lines]
+    assert any({"naive tree", "recursive rejection"} <= set(names) for names in equal)
     # one that takes a single draft agrees there
     assert "single-draft rejection (k = 1)" in " ".join(text.split())
     assert not any(line.startswith("transport plan ") for line in lines)

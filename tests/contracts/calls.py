@@ -32,11 +32,11 @@ from otm import (
     plot,
     sequence,
     table,
-    tracing,
     transport,
     trees,
     verifiers,
 )
+from otm.audit import tracing
 from otm.audit.text_log import LoggedText
 from otm.audit.token_log import parse_record
 

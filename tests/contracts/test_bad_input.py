@@ -598,8 +598,8 @@ def test_whatever_stands_for_an_argument_is_answered_or_refused(module):
                 function(**(arguments | {name: make()}))
             except otm.OtmError:
                 continue
-            except otm.tracing.TraceAborted:  # what `trace` documents of code it cannot follow
-                assert function is otm.tracing.trace, told
+            except otm.audit.tracing.TraceAborted:  # documented by `trace`
+                assert function is otm.audit.tracing.trace, told
             except Exception as error:
                 raise AssertionError(f"{told}: {error!r}") from error
             assert kind not in NEVER_RIGHT or name in OF_ANY_KIND, f"{told} was taken"

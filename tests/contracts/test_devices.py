@@ -114,7 +114,7 @@ def test_normalising_waits_once():
 
 
 def test_the_number_of_waits_does_not_grow_with_the_rows(monkeypatch):
-    monkeypatch.setattr(otm._arrays, "CHUNK_ON_DEVICE", 2 * BINNED)
+    monkeypatch.setattr(otm._machine.arrays, "CHUNK_ON_DEVICE", 2 * BINNED)
     for name in ("optimal_acceptance_curve", "KSeq curve", "acceptance_table", "kl_divergence"):
         counts = []
         for rows in (1, 9):

@@ -17,7 +17,7 @@ import scipy.special
 import torch
 
 import otm
-from otm import _arrays
+from otm._machine import arrays
 from tests import instances
 from tests.contracts import calls
 from tests.devices import without_compiled_code
@@ -243,12 +243,12 @@ def check_batches(function, arguments, law):
     ]
     shared = [asked(function, arguments, law, (draft, q)) for q in targets]
     for chunk, given, (batch, wanted) in itertools.product(
-        (_arrays.CHUNK_ELEMENTS, len(target)),
+        (arrays.CHUNK_ELEMENTS, len(target)),
         (np.copy, torch.tensor),
         ((np.stack([draft, other]), rows), (draft, shared)),
     ):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_arrays, "CHUNK_ELEMENTS", chunk)
+            patch.setattr(arrays, "CHUNK_ELEMENTS", chunk)
             found = asked(function, arguments, law, (given(batch), given(targets)))
         if found is otm.errors.ShapeMismatch or isinstance(wanted[0], type):
             continue

@@ -15,7 +15,7 @@ from scipy.stats import binom
 import otm
 from figures import __main__ as command, figure4, lossy_rules
 from figures.paths import DATA
-from otm import drawing
+from otm._display import drawing
 from tests.paths import ROOT, says
 
 # 150 points are checked per run; each fails by chance with probability at most 1e-9 / 150.

@@ -14,8 +14,8 @@ from benchmarks.corpus import BROKEN
 from benchmarks.public_code import report
 from benchmarks.public_code.checkouts import Missing, commands, load
 from otm import audit
+from otm._display.tabular import section
 from otm.sequence import ZerothOrder
-from otm.tabular import section
 from tests.paths import ROOT
 
 SHIMS = [Path(report.__file__).with_name(f"{name}.py") for name in ("subjects", "engines")]

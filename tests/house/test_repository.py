@@ -52,7 +52,7 @@ def test_what_an_import_loads(code, printed):
 
 
 def test_the_top_has_no_name_that_its_stub_does_not_list():
-    with pytest.raises(AttributeError, match="no attribute 'Problme'"):
+    with pytest.raises(AttributeError, match="Problme"):
         otm.Problme  # noqa: B018
 
 
@@ -76,7 +76,7 @@ def test_every_scheme_is_registered_exported_named_documented_and_cited(base, re
         if cls.__module__.startswith("otm.") and not inspect.isabstract(cls)
     }
     # holds a user's function: no scheme of the library
-    found.discard(otm.verifiers.CallableVerifier)
+    found.discard(otm.audit.CallableVerifier)
     assert found == set(registry)
     alone = {cls for cls in found if not issubclass(cls, sequence.VertexDecoder)}
     assert len(registry) == len(found)
@@ -181,7 +181,8 @@ def test_tests_mirror_the_tree():
         room, *inside = path.relative_to(tests).parent.parts or ("",)
         if room in ("contracts", "house"):
             continue
-        folder = homes.get(room, ROOT / "otm" / room).joinpath(*inside)
+        home = homes.get(room, ROOT / "otm" / room)
+        folder = (home if home.is_dir() else home.with_name(f"_{room}")).joinpath(*inside)
         assert folder.is_dir(), f"{path.relative_to(ROOT)}: there is no {folder.relative_to(ROOT)}"
         # beside the library stands its plugin for pytest
         modules = [

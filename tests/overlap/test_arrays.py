@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from otm._arrays import true_places
+from otm._machine.arrays import true_places
 from otm.overlap import arrays
 from otm.overlap.curve import NUM_BINS
 from tests.overlap.instances import SIZES, problems, slack

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import otm
-from otm import _arrays
+from otm._machine import arrays
 from otm.drafts.curve_cut import curve_values, curve_values_and_levels, optimum_on_curve
 from otm.overlap import OverlapCurve, rows
 from otm.overlap.curve import Containment
@@ -119,8 +119,8 @@ def test_rows_of_torch_on_the_host_have_the_values_of_numpy_whatever_the_threads
 
 def test_views_of_the_host_are_no_copies():
     tensor = torch.ones(3)
-    (view,) = _arrays.host_views([tensor]) or [None]
+    (view,) = arrays.host_views([tensor]) or [None]
     assert view is not None
     view[0] = 2.0
     assert tensor[0] == 2.0
-    assert _arrays.host_views([tensor, torch.empty(3, device="meta")]) is None
+    assert arrays.host_views([tensor, torch.empty(3, device="meta")]) is None

@@ -173,7 +173,7 @@ class TestOutcomes:
 
     def test_too_many_for_the_time(self, monkeypatch):
         for name in ("PATIENCE", "_FIRST_LOOK"):
-            monkeypatch.setattr(f"otm._time.{name}", 1e-9)
+            monkeypatch.setattr(f"otm._machine.patience.{name}", 1e-9)
         with pytest.raises(otm.errors.TooLarge, match="outcomes is limited to 1e-09 s of CPU time"):
             step_law(SpeculativeSampling(4), **asked(SOURCES))
 

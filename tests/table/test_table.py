@@ -15,7 +15,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.special import entr
 
 import otm
-from otm._numba import _SealedFiles, code_path
+from otm._machine.compiled import _SealedFiles, code_path
 from otm.table import acceptance_table, arrays, table as module, table_columns
 from otm.table.table import DESCRIPTIONS
 from tests.overlap.instances import problems, slack

@@ -29,7 +29,7 @@ from benchmarks.torture.calls import (
 )
 from benchmarks.torture.problems import Case, Row
 from benchmarks.torture.promises import UNIT_ROUNDOFF, Bound, Promise, Rows, promised
-from otm._arrays import to_numpy
+from otm._machine.arrays import to_numpy
 
 
 def _divergence_bound(row: Row, truth: Decimal) -> float:

@@ -30,7 +30,7 @@ from benchmarks.torture.calls import (
 from benchmarks.torture.families.divergences import DIVERGENCE
 from benchmarks.torture.problems import Case, Row, cases
 from benchmarks.torture.promises import Promise, Rows, promised
-from otm._arrays import to_numpy
+from otm._machine.arrays import to_numpy
 
 LENGTHS = (
     1023,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from otm._json import plain_json
+from otm._machine.strict_json import plain_json
 from otm.engines.records.record import AcceptanceRecord
 from otm.errors import InvalidParameter, TooLarge
 

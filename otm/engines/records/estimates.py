@@ -31,13 +31,13 @@ from typing import Literal
 
 import numpy as np
 
-from otm._arrays import Floats
+from otm._machine.arrays import Floats
 from otm.engines.positions import PositionAcceptance, continued
 from otm.engines.records.record import REQUEST, AcceptanceRecord
 from otm.engines.records.tally import Tally, padded
 from otm.errors import InvalidParameter, TooLarge
 from otm.pmf import check_confidence, check_count, check_instance
-from otm.statistics import Certified, Estimate, jackknife_error, ratio_of_means, t_quantile
+from otm.results.statistics import Certified, Estimate, jackknife_error, ratio_of_means, t_quantile
 
 Clusters = Literal["request", "step", "none"]
 """What is taken as independent; none if there is nothing to take."""

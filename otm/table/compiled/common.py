@@ -10,7 +10,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from otm._arrays import BLOCK, Floats
+from otm._machine.arrays import BLOCK, Floats
 from otm.overlap.walk import FAST, TABLE, Flags, Integers, bits, number, part
 
 COUNTS, CUBE = types.int64[:, ::1], types.float64[:, :, ::1]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import BLOCK, Floats, quiet
+from otm._machine.arrays import BLOCK, Floats, quiet
 from otm.errors import ShapeMismatch
 from otm.overlap.walk import LINES, Integers
 from otm.table.arrays import CURVE, LIKELY, LOGARITHMIC, RACES

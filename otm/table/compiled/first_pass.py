@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numba import types
 
-from otm._arrays import BLOCK, Floats
-from otm._numba import compile_once
+from otm._machine.arrays import BLOCK, Floats
+from otm._machine.compiled import compile_once
 from otm.overlap.walk import (
     FAST,
     ROWS,

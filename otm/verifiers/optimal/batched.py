@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm import _arrays
-from otm._arrays import (
+from otm._machine import arrays
+from otm._machine.arrays import (
     Array,
     as_scalar_or_array,
     gather,
@@ -51,7 +51,7 @@ from otm._arrays import (
     total,
     untracked,
 )
-from otm._numba import compiled
+from otm._machine.compiled import compiled
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, SolverFailure, Unsupported
 from otm.problem import Problem, check_problem, require_law
@@ -121,7 +121,7 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
     index = xp.empty(
         rows.draft.shape, dtype=xp.int16 if bins <= 1 << 15 else xp.int32, device=rows.draft.device
     )
-    views = _arrays.host_views([rows.draft, rows.target, rows.draft_sum, rows.target_sum, index])
+    views = arrays.host_views([rows.draft, rows.target, rows.draft_sum, rows.target_sum, index])
     work, places = (
         (rows, index) if views is None else (_Rows(rows.batch_shape, *views[:4]), views[4])
     )
@@ -134,8 +134,8 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
         )
 
     # A GPU bins the later chunks while the host works on the first.
-    binned = _arrays.share(
-        masses, list(work.chunks()), 1 if views is None else _arrays.num_threads(index)
+    binned = arrays.share(
+        masses, list(work.chunks()), 1 if views is None else arrays.num_threads(index)
     )
     built: list[TokenScores] = []
     for row in (row for chunk in binned for row in to_numpy(chunk)):
@@ -433,7 +433,7 @@ class _Rows:
         """Cut that many rows, all by default, into slices whose temporaries stay small."""
         count = self.number if number is None else number
         elements = (
-            _arrays.CHUNK_ELEMENTS if _arrays.is_on_host(self.draft) else _arrays.CHUNK_ON_DEVICE
+            arrays.CHUNK_ELEMENTS if arrays.is_on_host(self.draft) else arrays.CHUNK_ON_DEVICE
         )
         step = min(-(-self.number // _FEWEST_CHUNKS), max(1, elements // int(self.draft.shape[-1])))
         return (slice(start, min(start + step, count)) for start in range(0, count, step))

@@ -23,7 +23,17 @@ import math
 
 import numpy as np
 
-from otm._arrays import Array, by_rows, clip, gather, histogram, is_on_host, namespace, quiet, total
+from otm._machine.arrays import (
+    Array,
+    by_rows,
+    clip,
+    gather,
+    histogram,
+    is_on_host,
+    namespace,
+    quiet,
+    total,
+)
 from otm.drafts.curve_cut import CurveLaw
 from otm.errors import InvalidParameter
 from otm.overlap.curve import Containment, ratios

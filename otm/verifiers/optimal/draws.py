@@ -14,8 +14,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from otm._arrays import Floats
-from otm._numba import compile_once
+from otm._machine.arrays import Floats
+from otm._machine.compiled import compile_once
 
 Tokens = NDArray[np.int64]
 

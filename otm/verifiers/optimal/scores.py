@@ -86,7 +86,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import (
+from otm._machine.arrays import (
     UNIT_ROUNDOFF,
     Array,
     Floats,

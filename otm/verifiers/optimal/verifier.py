@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otm._arrays import Array, Floats, inverse_cdf, quiet
-from otm._numba import compiled
+from otm._machine.arrays import Array, Floats, inverse_cdf, quiet
+from otm._machine.compiled import compiled
 from otm.drafts.base import MAX_SEQUENCES, members, readable, rows_of_members
 from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace

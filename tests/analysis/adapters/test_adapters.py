@@ -19,9 +19,9 @@ from analysis.models.pair import load_pair
 from benchmarks.corpus import listing
 from benchmarks.corpus.entries import markov_models
 from benchmarks.public_code import assisted
+from otm._display.tabular import section
 from otm.audit import battery, sampled_blocks, sequence
 from otm.audit.standard_problems import table_model
-from otm.tabular import section
 from tests.paths import ROOT
 
 PROMPT = "Parameters\n----------\nx :"

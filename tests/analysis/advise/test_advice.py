@@ -39,6 +39,7 @@ from analysis.steps.texts import SampledText
 from otm import Processing
 from otm.commands.printing import WIDTH
 from otm.engines import CostSurface, read_costs
+from otm.results.statistics import Estimate
 from otm.sequence import (
     BlockVerification,
     DraftSelection,
@@ -50,7 +51,6 @@ from otm.sequence import (
     SpeculativeSampling,
     markov_pair,
 )
-from otm.statistics import Estimate
 from otm.trees import TreeShape
 from tests.analysis.toys import Toy
 

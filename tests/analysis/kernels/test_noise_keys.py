@@ -15,8 +15,8 @@ from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
 from otm import audit
+from otm.audit.tracing.branching import trace_each
 from otm.sequence import ZerothOrder
-from otm.tracing.branching import trace_each
 from tests.analysis.kernels.steps import KERNELS
 from tests.paths import ROOT
 

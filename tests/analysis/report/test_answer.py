@@ -40,7 +40,7 @@ from analysis.report.verdict_card import (
 from analysis.report.write import write_report
 from analysis.run.tree_names import tree_statistics
 from otm.engines import CostSurface, chain_expected_tokens, chain_speedup
-from otm.statistics import Estimate
+from otm.results.statistics import Estimate
 from otm.trees import optimal_tree, tree_expected_tokens
 from tests.analysis.report.records import advice, latency, written
 from tests.analysis.report.synthetic_run import write_run

@@ -8,8 +8,8 @@ import pytest
 
 from otm import audit
 from otm.audit.templates import TEMPLATES, template, tree
+from otm.audit.tracing.answers import CandidateFailure
 from otm.errors import InvalidParameter
-from otm.tracing.answers import CandidateFailure
 
 SECONDS = 120.0
 """Enough on a busy machine; a few are used."""

@@ -6,7 +6,7 @@ import otm
 from benchmarks.corpus import BROKEN, CONTROLS
 from benchmarks.corpus.report import corpus_row, whole_row
 from benchmarks.corpus.wholes import WHOLES
-from otm.tabular import markdown, section, with_section
+from otm._display.tabular import markdown, section, with_section
 from tests.paths import ROOT
 
 DOCUMENT = ROOT / "docs" / "audit.md"

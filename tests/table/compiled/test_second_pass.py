@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from otm._arrays import BLOCK
+from otm._machine.arrays import BLOCK
 from otm.table.compiled.common import LIST_RACE, PER_K, POISSON, TERMS, add_moments
 from otm.table.compiled.second_pass import NARROW, close_stretch
 

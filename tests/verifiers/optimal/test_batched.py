@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import otm
-from otm import IID, Optimal, Problem, _arrays
+from otm import IID, Optimal, Problem
+from otm._machine import arrays
 from otm.verifiers.optimal import batched
 from tests import strategies
 from tests.verifiers.optimal.large import language_rows
@@ -144,7 +145,7 @@ def test_shapes_kinds_and_devices(backend, monkeypatch):
     np.testing.assert_array_equal(
         backend.numpy(shared.selection_law)[1], backend.numpy(alone.selection_law)
     )
-    monkeypatch.setattr(_arrays, "CHUNK_ELEMENTS", 1)  # row by row
+    monkeypatch.setattr(arrays, "CHUNK_ELEMENTS", 1)  # row by row
     pieces = prepared(backend, p, q, 4, 64)
     assert len(list(pieces._rows.chunks())) == 6
     for got, want in zip(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import otm
-from otm._arrays import inverse_cdf
+from otm._machine.arrays import inverse_cdf
 from otm.verifiers.optimal import draws
 
 

@@ -1,0 +1,91 @@
+"""One context for all libraries whose draws are intercepted, those that are loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from otm.audit.tracing.intercept.draws import Draws
+from otm.audit.tracing.intercept.of_numpy import numpy_draws, state_of
+from otm.audit.tracing.intercept.of_python import python_draws
+from otm.audit.tracing.intercept.of_torch import torch_draws
+
+
+class Interception:
+    """The libraries whose draws are taken from the draws of one execution after the other."""
+
+    def __init__(self) -> None:
+        self._last: Draws | None = None
+        self._libraries: list[Any] = []
+        self._common = _States()
+
+    @contextlib.contextmanager
+    def into(self, draws: Draws) -> Iterator[None]:
+        """Take draws in this context from `draws`, with all generators as at first."""
+        if self._last is None or self._last.drew:
+            self._common.set_back()
+        self._last = draws
+        for library in self._libraries:
+            library.begin(draws)
+        yield
+        for library in self._libraries:
+            library.end()
+
+
+@contextlib.contextmanager
+def intercepted() -> Iterator[Interception]:
+    """Intercept what `random`, `numpy.random` and torch draw; restore their generators."""
+    with preserved(), contextlib.ExitStack() as stack:
+        interception = Interception()
+        # torch before the others: it may load a part of itself
+        found = [torch_draws(sys.modules["torch"])] if "torch" in sys.modules else []
+        for library in (*found, python_draws(), numpy_draws()):
+            interception._libraries.append(stack.enter_context(library))
+        yield interception
+
+
+@contextlib.contextmanager
+def preserved(seed: int | None = None) -> Iterator[None]:
+    """Seed every library's common generator, if a seed is given, and put it back at the end."""
+    before = _States()
+    if seed is not None:
+        seed_all(seed)
+    try:
+        yield
+    finally:
+        before.set_back()
+
+
+def seed_all(seed: int) -> None:
+    """Seed every library's common generator."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        in_use = torch.cuda.is_initialized() or torch.backends.mps.is_available()
+        # for devices that are not in use yet `torch.manual_seed` would note the stack, which takes
+        # longer than all else here
+        (torch if in_use else torch.default_generator).manual_seed(seed)
+
+
+class _States:
+    """The states of the libraries' common generators when it was made."""
+
+    def __init__(self) -> None:
+        self._python, self._numpy = random.getstate(), np.random.get_state()
+        self._words = state_of(np.random.mtrand._rand)
+        torch = sys.modules.get("torch")
+        self._torch = None if torch is None else torch.get_rng_state()
+
+    def set_back(self) -> None:
+        """Set the generators back."""
+        random.setstate(self._python)
+        if state_of(np.random.mtrand._rand) != self._words:
+            np.random.set_state(self._numpy)
+        if self._torch is not None:
+            sys.modules["torch"].set_rng_state(self._torch)

@@ -1,0 +1,29 @@
+"""What the tests of interception share: the law of what a function draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+
+from otm.audit.tracing.branching import contradicts_samples, trace
+
+
+def assert_law(
+    function: Callable[[], Hashable],
+    expected: Mapping[Hashable, float],
+    *,
+    tolerance: float = 1e-14,
+) -> None:
+    """Assert that a function without arguments has this law, exactly, and that real randomness does
+    not contradict it.
+    """
+    law = trace(lambda uniforms: function())
+    assert not contradicts_samples([law])
+    assert law.error <= tolerance
+    assert law.mass.keys() == {value for value, mass in expected.items() if mass}
+    for value, mass in law.mass.items():
+        assert math.isclose(mass, expected[value], abs_tol=max(tolerance, law.error))
+
+
+def even(*values: Hashable) -> dict[Hashable, float]:
+    return dict.fromkeys(values, 1 / len(values))
