@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants lint pyright format hooks wheel docs benchmarks dist dist-install clean
+.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants corpus public-code lint pyright format hooks wheel docs benchmarks dist dist-install clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -45,10 +45,16 @@ coverage: $(STAMPS)/test ## which lines the suite executes, in build/coverage; c
 	$(BIN)/python -m coverage report --data-file build/coverage.data --skip-covered --format total
 
 mutants: $(STAMPS)/test ## how many deliberate mistakes the suite notices; SAMPLE=1500, goes on where it was
-	$(BIN)/python -m benchmarks.mutation --out build/mutants --sample $(SAMPLE) --workers $(WORKERS)
+	$(BIN)/python -m evidence.mutation --out build/mutants --sample $(SAMPLE) --workers $(WORKERS)
 
 torture: $(STAMPS)/test ## every public function on hostile input, for MINUTES=60
-	$(BIN)/python -m benchmarks.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
+	$(BIN)/python -m evidence.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
+
+corpus: $(STAMPS)/test ## which broken verifiers the audits find, and the usual tests do not; writes its tables in docs/audit.md
+	$(BIN)/python -m evidence.corpus --write docs/audit.md
+
+public-code: $(STAMPS)/test ## audits of public repositories in the folder CHECKOUTS; without one, how to fetch them
+	$(BIN)/python -m evidence.public_code $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
 
 format: $(STAMPS)/lint ## rewrites the sources in the house's format
 	$(BIN)/ruff check --fix .

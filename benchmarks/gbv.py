@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from benchmarks.public_code.checkouts import folder, load
 from benchmarks.timing import medians
+from evidence.public_code.checkouts import folder, load
 from otm.sequence import GreedyMultipath, Sampled
 from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.models import OneByOne

@@ -300,11 +300,14 @@ def _box(
         TextPath((0, 0), label, size=_TYPE, prop=FontProperties(weight="bold")).get_extents().width
         / 72
     )
-    words = {"fontsize": _TYPE * min(1.0, (width - 2 * _MARGIN) / long), "weight": "bold"}
+    words: dict[str, Any] = {
+        "fontsize": _TYPE * min(1.0, (width - 2 * _MARGIN) / long),
+        "weight": "bold",
+    }
     rooms = textwrap.wrap(
         ", ".join(room.strip("_") for room in WINGS.get(name, ()) if room != name), 88
     )
-    centred = {"ha": "center", "va": "center", "color": _INK, "zorder": 4}
+    centred: dict[str, Any] = {"ha": "center", "va": "center", "color": _INK, "zorder": 4}
     axes.text(x, y + height * (0.78 if rooms else 0.5), label, **words, **centred)
     axes.text(x, y + 0.36 * height, "\n".join(rooms), fontsize=9, linespacing=1.25, **centred)
 

@@ -31,14 +31,12 @@ def test_as_a_module():
         "-m",
         "otm",
         "audit",
-        "benchmarks.corpus.one_token:accept_everything",
+        "evidence.corpus.one_token:accept_everything",
         *pair,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith(
-        "## `benchmarks.corpus.one_token:accept_everything`: not lossless"
-    )
+    assert done.stdout.startswith("## `evidence.corpus.one_token:accept_everything`: not lossless")
 
 
 def test_a_closed_standard_output_is_an_error(monkeypatch, capsys):

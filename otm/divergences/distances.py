@@ -20,7 +20,6 @@ from otm.overlap.gradient import attach_curve_gradient
 from otm.pmf import align_pair, as_pmfs, check_real
 from otm.problem import keyword_only
 
-
 _LEAST_RATIO = 1e-300  # a quotient below it may be subnormal and have few digits
 
 

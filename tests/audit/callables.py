@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.corpus.one_token import speculative_sampling
+from evidence.corpus.one_token import speculative_sampling
 from otm.audit import exports
 
 maximal = speculative_sampling

@@ -3,7 +3,7 @@
 import pytest
 
 import otm
-from benchmarks.corpus.one_token import resample_target
+from evidence.corpus.one_token import resample_target
 from otm import audit
 from otm.audit.batteries import BatteryAudit
 

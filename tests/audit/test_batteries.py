@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus.blocks import chain, hierarchy
-from benchmarks.corpus.one_token import (
+from evidence.corpus.blocks import chain, hierarchy
+from evidence.corpus.one_token import (
     accept_everything,
     draw,
     one_uniform_for_all_drafts as one_uniform,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus.blocks import chain, one_uniform_for_all_positions
-from benchmarks.corpus.one_token import draw
+from evidence.corpus.blocks import chain, one_uniform_for_all_positions
+from evidence.corpus.one_token import draw
 from otm import audit
 from otm.audit.blocks import Models
 from otm.audit.sampled_audit import audit_of_draws, jointly

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus import BROKEN, CONTROLS, ToyModels, blocks, gaps, one_token, steps, trees
+from evidence.corpus import BROKEN, CONTROLS, ToyModels, blocks, gaps, one_token, steps, trees
 from otm import audit
 from otm.audit import (
     BatchCandidate,

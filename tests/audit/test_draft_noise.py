@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus.blocks import chain, hierarchy, one_uniform_for_all_positions
-from benchmarks.corpus.trees import recursive
+from evidence.corpus.blocks import chain, hierarchy, one_uniform_for_all_positions
+from evidence.corpus.trees import recursive
 from otm import audit
 from otm.audit.end_to_end import JointAudit, seeded_rng
 from otm.errors import InvalidParameter, Unsupported

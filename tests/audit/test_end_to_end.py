@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus import steps, trees
+from evidence.corpus import steps, trees
 from otm import audit
 from otm.audit.budget import ENOUGH
 from otm.audit.end_to_end import JointAudit

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus import blocks, gaps, one_token, steps, trees
-from benchmarks.corpus.blocks import chain
+from evidence.corpus import blocks, gaps, one_token, steps, trees
+from evidence.corpus.blocks import chain
 from otm import audit
 from otm.audit import exports
 from otm.audit.report import LONGER_STATE, STATE, Coverage, merged

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import otm
-from benchmarks.corpus.one_token import draw
+from evidence.corpus.one_token import draw
 from otm import audit
 from otm.audit.sampled_audit import audit_of_draws, jointly
 from tests import mutants

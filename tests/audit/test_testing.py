@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import otm
-from benchmarks.corpus.one_token import accept_everything
+from evidence.corpus.one_token import accept_everything
 from otm import audit
 from tests.audit.callables import maximal
 from tests.paths import ROOT
@@ -19,7 +19,7 @@ def test_what_fails_brings_the_report_and_a_test_to_copy():
     text = str(failed.value)
     assert text.startswith("## `accept_everything`: not lossless (taken for ")
     assert text.splitlines()[1].startswith("Tested: ")
-    code = "```python\nimport otm\nfrom benchmarks.corpus.one_token import accept_everything\n"
+    code = "```python\nimport otm\nfrom evidence.corpus.one_token import accept_everything\n"
     assert code in text
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib import figure
 
 import otm
-from benchmarks.corpus import trees as broken_trees
+from evidence.corpus import trees as broken_trees
 from otm import (
     audit,
     bounds,

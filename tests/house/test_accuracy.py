@@ -9,10 +9,10 @@ import re
 import numpy as np
 
 import otm
-from benchmarks.torture import page
-from benchmarks.torture.families import registered
-from benchmarks.torture.promises import one_trial, statements
-from benchmarks.torture.results import summary
+from evidence.torture import page
+from evidence.torture.families import registered
+from evidence.torture.promises import one_trial, statements
+from evidence.torture.results import summary
 from tests.contracts import calls
 from tests.paths import ROOT
 
@@ -25,7 +25,7 @@ def test_every_public_function_is_tried_or_excused():
         is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
         if callable(thing) and not is_error:
             assert name in spoken, (
-                f"{name} promises nothing: enter it in a module of benchmarks/torture/families"
+                f"{name} promises nothing: enter it in a module of evidence/torture/families"
             )
     assert spoken <= set(public), f"there is no {spoken - set(public)}"
     assert len(statements()) > 100
@@ -47,9 +47,9 @@ def test_what_is_registered_is_promised_by_default():
 
 def test_the_page_has_every_promise():
     """All but the two columns of what was observed."""
-    promised = page.page(summary([]))
+    promised = page.page(summary(None))
     assert _without_observations(COMMITTED) == _without_observations(promised), (
-        "run `python -m benchmarks.torture page --out FOLDER`"
+        "run `python -m evidence.torture page --out FOLDER`"
     )
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.corpus import BROKEN
-from benchmarks.public_code import report
-from benchmarks.public_code.checkouts import Missing, commands, load
+from evidence.corpus import BROKEN
+from evidence.public_code import report
+from evidence.public_code.checkouts import Missing, commands, load
 from otm import audit
 from otm._display.tabular import section
 from otm.sequence import ZerothOrder
@@ -25,14 +25,14 @@ MOST_STATEMENTS = 10
 def test_page_shows_the_committed_results():
     assert section(report.PAGE.read_text(encoding="utf-8"), "results") == report.table(
         report.read()
-    ), "run python -m benchmarks.public_code --checkouts FOLDER, or report.write(report.read())"
+    ), "run python -m evidence.public_code --checkouts FOLDER, or report.write(report.read())"
 
 
 def test_results_are_of_the_pinned_revisions_and_of_every_subject():
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from benchmarks.public_code.registry import PINS
-    from benchmarks.public_code.shims import SUBJECTS
+    from evidence.public_code.registry import PINS
+    from evidence.public_code.shims import SUBJECTS
 
     rows = {row["subject"]: row for row in report.read()["rows"]}
     assert list(rows) == list(SUBJECTS)
@@ -131,7 +131,7 @@ def test_a_kernel_in_triton_is_followed(fault, tmp_path):
     its place, 3/10 of the drafts leave 1/5 and 3/10 of theirs elsewhere.
     """
     torch = pytest.importorskip("torch")
-    from benchmarks.public_code.followed_triton import GIVEN
+    from evidence.public_code.followed_triton import GIVEN
 
     (tmp_path / "kernel.py").write_text(KERNEL.replace(fault, "q") if fault else KERNEL)
     kernel = load(tmp_path, "kernel.py", **GIVEN).verify

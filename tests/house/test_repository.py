@@ -176,7 +176,7 @@ def test_tests_mirror_the_tree():
     crosses modules stands apart.
     """
     tests = ROOT / "tests"
-    homes = {name: ROOT / name for name in ("analysis", "benchmarks", "figures")}
+    homes = {name: ROOT / name for name in ("analysis", "benchmarks", "evidence", "figures")}
     for path in sorted(tests.rglob("test_*.py")):
         room, *inside = path.relative_to(tests).parent.parts or ("",)
         if room in ("contracts", "house"):
@@ -269,7 +269,8 @@ def test_every_direct_dependency_is_pinned():
 
 
 def test_benchmark_results_name_their_machine():
-    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+    results = (ROOT / "benchmarks" / "results").glob("*.json")
+    for path in (*results, ROOT / "evidence" / "public_code.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
         assert record["machine"]["processor"]
         assert record["rows"]

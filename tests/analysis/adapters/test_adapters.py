@@ -16,9 +16,9 @@ from analysis.adapters.engines import (
 from analysis.errors import AnalysisError
 from analysis.kernels.chain import token_by_token
 from analysis.models.pair import load_pair
-from benchmarks.corpus import listing
-from benchmarks.corpus.entries import markov_models
-from benchmarks.public_code import assisted
+from evidence.corpus import listing
+from evidence.corpus.entries import markov_models
+from evidence.public_code import assisted
 from otm._display.tabular import section
 from otm.audit import battery, sampled_blocks, sequence
 from otm.audit.standard_problems import table_model

@@ -1,3 +1,0 @@
-"""Families of trials; every module here is imported by `benchmarks.torture.frame.families`, so a
-new one needs no entry.
-"""

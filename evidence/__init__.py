@@ -1,0 +1,1 @@
+"""Evidence beside the suite: hours of trials, public code, broken verifiers and mutants."""

@@ -1,0 +1,3 @@
+"""Families of trials; every module here is imported by `evidence.torture.frame.families`, so a
+new one needs no entry.
+"""
