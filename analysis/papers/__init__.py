@@ -1,1 +1,1 @@
-"""The papers' experiments on the shipped pair: what figures read."""
+"""The papers' experiments on the shipped pair: models are run here, figures only draw results."""

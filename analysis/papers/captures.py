@@ -1,4 +1,4 @@
-"""Capture what Figures 4 and 5 need from a pair, so that the figures themselves need no torch."""
+"""Data of Figures 4 and 5, captured from a pair, so that drawing needs no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from . import selection_run
 PAPER_PROMPT = "He said he also has asked prosecutors to"
 TOP = 10
 _SEEDS = 4000
-"""That a run of Figure 4 is looked for among."""
+"""Number of seeds that are searched for the run of Figure 4."""
 
 FIGURE4_PROMPTS = (
     "Returns the",
@@ -45,7 +45,7 @@ MISREAD = ("None", "null", "nan")
 
 
 def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
-    """Return p′ and q′, both laws after the paper's prompt on the union of their top-10 sets."""
+    """Return p′ and q′: both laws after the paper's prompt, on the union of both top-`TOP` sets."""
     draft, target = next_pair(pair, pair.encode(PAPER_PROMPT))
     union = np.union1d(_largest(draft, TOP), _largest(target, TOP))
     order = union[np.argsort(-target[union], kind="stable")]
@@ -61,11 +61,11 @@ def capture_figure5(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
-    """Search for a run whose rounds have 6, 3, 2 and 1 survivors, and capture its conditionals.
+    """Capture the conditionals of a run with `FIGURE4_SURVIVORS` survivors by round.
 
-    The run is SpecTr's Algorithm 3 with K-SEQ on both models' top-12 distributions. The first seed
-    that shows the pattern of the paper's drawing (the last round picks none of the drafts) is
-    taken.
+    The run is SpecTr's Algorithm 3 with K-SEQ on both models' top-`FIGURE4_TOP_K` distributions.
+    The first seed that shows the pattern of the paper's drawing (the last round picks none of the
+    drafts) is taken.
 
     Raises:
         AnalysisError: if no seed shows it.
@@ -123,7 +123,7 @@ def _run(
 
 
 def _can_show_pattern(drafts: list[list[int]]) -> bool:
-    """Whether some path through the drafts has 3, then 2, then 1 of them."""
+    """True if, for some draft, 3, 2 and 1 drafts share the first 1, 2 and 3 tokens."""
     rows = [tuple(row) for row in drafts]
 
     def sizes(length: int) -> dict[tuple[int, ...], int]:
@@ -136,7 +136,7 @@ def _can_show_pattern(drafts: list[list[int]]) -> bool:
 
 
 def _sparse(laws: Mapping[tuple[int, ...], NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """Return conditionals by their contexts, non-zero entries only."""
+    """Return each context with the non-zero entries of the conditional."""
     rows = []
     for context, mass in laws.items():
         live = np.flatnonzero(mass)
@@ -159,14 +159,15 @@ def _largest(mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 
 def write_captures(out: Path, *, draft: str | None = None, target: str | None = None) -> list[Path]:
-    """Capture the data of Figure 5, and of the shipped pair of Figure 4, and write them to `out`.
+    """Capture the data of Figure 5, for the shipped pair also of Figure 4, and write the files to
+    `out`.
 
     Args:
         out: folder of the files, `figure5.json` or `figure5-TARGET.json`.
         draft, target: names as for the other commands.
 
     Raises:
-        AnalysisError: if a model cannot be loaded, or no run shows what Figure 4 does.
+        AnalysisError: if a model cannot be loaded, or no run has the survivors of Figure 4.
     """
     load = os.getloadavg()
     pair = load_pair(draft=draft, target=target, device="cpu")

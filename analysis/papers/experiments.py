@@ -1,4 +1,4 @@
-"""The papers' decoding experiments on a pair: what is run, and what the figures keep of it.
+"""The papers' decoding experiments on a pair, each condensed to the data of a figure or table.
 
 Prompts are windows of the held-out text. Lossless decoders are not run: the target's texts are
 sampled once and what each decoder is expected to do along them is exact (`along`). Lossy ones write
@@ -49,7 +49,7 @@ TABLE2_LENGTHS = (4, 8)
 TABLE2_DRAFTS = (1, 2, 4, 8)
 SEEDS = (0, 1, 2)
 OPTIMAL_SEEDS = (0,)
-"""The optimal verifier's law is the dear one."""
+"""Seeds of texts for the optimal verifier, whose law is the slowest."""
 
 ERSD_LENGTH = 16
 """The longest sequence, and the widest batch."""
@@ -78,7 +78,7 @@ def run_experiment(
     target: str | None = None,
     any_load: bool = False,
 ) -> Path:
-    """Run one experiment and write its data to `out/NAME.json`.
+    """Run one experiment and write the data to `out/NAME.json`.
 
     For another target than the shipped one the file is `out/NAME-TARGET.json`.
 
@@ -117,7 +117,7 @@ def run_experiment(
 
 @dataclasses.dataclass(frozen=True)
 class Laboratory:
-    """Where an experiment runs: its folder, how many prompts, the target and its draft models."""
+    """Settings of an experiment: folder, number of prompts, target and draft models."""
 
     work: Path
     num_prompts: int | None
@@ -125,7 +125,7 @@ class Laboratory:
     target: str | None
 
     def load(self, draft: str | None = None) -> Pair:
-        """Load the target with a draft, by default its own."""
+        """Load the target with a draft model, by default the draft that belongs to the target."""
         pair: Pair = load_source(PairSource(draft, self.target, "cpu"))
         return pair
 
@@ -150,7 +150,11 @@ class Laboratory:
     def laws(
         self, kinds: Sequence[str], *, draft: str | None = None, seeds: Sequence[int], longest: int
     ) -> Iterable[tuple[int, int, dict[str, Any]]]:
-        """Yield prompt, seed and laws of every text; steps within `NUM_TOKENS` see their end."""
+        """Yield the prompt number, the seed and the laws of every text.
+
+        Texts are `longest` tokens longer than `NUM_TOKENS`, so that every step that starts within
+        `NUM_TOKENS` sees its end.
+        """
         pair = self.load(draft)
         places = model_places(draft, self.target)
         return laws_along(
@@ -165,9 +169,10 @@ class Laboratory:
 
 
 def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
-    """Return `count` windows of 32 tokens of the held-out text in a fixed random order, or all.
+    """Return `count` windows of `PROMPT_TOKENS` tokens of the held-out text in a fixed random
+    order, or all.
 
-    More prompts extend fewer, so an experiment can be continued with a larger number.
+    A larger number only adds prompts, so an experiment can be continued.
 
     Raises:
         AnalysisError: if the text has fewer windows.
@@ -182,7 +187,7 @@ def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
 
 
 def table2(laboratory: Laboratory) -> dict[str, Any]:
-    """SpecTr's Tables 2 and 4: tokens per call for K drafts of L tokens, per draft model.
+    """Return tokens per call for K drafts of L tokens by draft model: SpecTr's Tables 2 and 4.
 
     K = 1 is speculative decoding.
     """
@@ -229,14 +234,16 @@ def _walks(
 
 
 class PromptSums:
-    """Expected tokens and steps by prompt, and what else is summed over steps."""
+    """Expected tokens, steps and other sums over steps, by prompt."""
 
     def __init__(self) -> None:
         self.sums: dict[int, Floats] = {}
         self.texts = 0
 
     def add(self, prompt: int, walk: Walk | Floats) -> None:
-        """Add a walk, or sums `(n + 1,)` over steps, their number first, tokens in all."""
+        """Add a walk, or sums over steps `(n + 1,)` that add up to tokens, the number of steps
+        first.
+        """
         values = (
             np.array([walk.steps, walk.tokens - walk.steps]) if isinstance(walk, Walk) else walk
         )
@@ -259,11 +266,11 @@ def relative_row(
 ) -> dict[str, Any]:
     """Return tokens per step of a decoder that walked along some texts only.
 
-    What another did there and along all texts sharpens it.
+    A second decoder that walked along these and all other texts narrows the interval.
 
     m = m₁ · m₂(all)/m₂(same): on the same texts two verifiers differ little from prompt to prompt,
-    so the texts that the second alone has seen narrow the interval of the first. It is that of the
-    product, by the influence of each prompt.
+    so the texts that the second alone has seen narrow the interval of the first. The interval is
+    that of the product, by the influence of each prompt.
 
     Args:
         one, same: the first and the second decoder on the texts that both have walked along.
@@ -291,9 +298,9 @@ def _num_parameters(folder: Path) -> int:
 
 
 def ersd(laboratory: Laboratory) -> dict[str, Any]:
-    """ERSD's Figures 3 and 4: tokens per call against drafted tokens for four strategies.
+    """Return tokens per call against drafted tokens for four strategies: ERSD's Figures 3 and 4.
 
-    Beside the measured ones stand those of the 0-th order theory.
+    The values of the 0-th order theory stand beside the measured values.
     """
     texts: dict[str, list[tuple[int, RankLaw]]] = {method: [] for method in ERSD_METHODS}
     for prompt, _, laws in laboratory.laws(ERSD_METHODS, seeds=SEEDS, longest=ERSD_LENGTH + 1):
@@ -326,8 +333,8 @@ def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
     """Return the sorted acceptance vector A of the 0-th order theory, from sequences and batches.
 
     A(1) is the share of the vertices looked at that accept their first child, in sequences and
-    batches together. What a batch says of its later ranks it says of vertices whose first child is
-    rejected, and is taken like that: A(i) = (1 − A(1)) Pr(i | not 1).
+    batches together. A batch tells later ranks only of vertices whose first child is rejected,
+    which gives A(i) = (1 − A(1)) Pr(i | not 1).
 
     Args:
         sequence, batch: sums over steps, the number of steps first and then how many accept each
@@ -375,10 +382,10 @@ def _ersd_run(
 
 
 def mentored(laboratory: Laboratory) -> dict[str, Any]:
-    """Speed against distortion and quality of lossy verifiers on the pair.
+    """Return speed, distortion and quality of lossy verifiers on the pair.
 
     Tokens per call, tokens per second beside plain decoding, the exact KL per verified token, and
-    the target's own perplexity of what was written.
+    the target's own perplexity of the written texts.
     """
     verifiers: dict[str, otm.Verifier] = {
         "speculative": otm.Maximal(),
@@ -451,7 +458,7 @@ def _surprises(
 
 
 def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float | None]:
-    """Return the exponential of the mean surprise per token, with its interval over prompts."""
+    """Return the perplexity of texts, with an interval over prompts."""
     places = {
         prompt: i for i, prompt in enumerate(sorted({record.task.prompt for record, _ in texts}))
     }
@@ -467,7 +474,9 @@ def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) ->
 
 
 def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
-    """What lossy rules accept on the pair, and how far from the target; no text is decoded."""
+    """Return acceptance and distance from the target of lossy rules on the pair; no text is
+    decoded.
+    """
     pair = laboratory.load()
     name = "shipped pair" if laboratory.target is None else Path(laboratory.target).name
     prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)
@@ -475,7 +484,7 @@ def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
 
 
 def known_noise(laboratory: Laboratory) -> dict[str, Any]:
-    """How many tokens of a seeded sampler betray that it serves another target."""
+    """Count the tokens after which a seeded sampler is known to serve another target."""
     pair = laboratory.load()
     prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)
     return measure_known_noise(pair, prompts)
@@ -491,4 +500,4 @@ EXPERIMENTS: dict[str, Callable[[Laboratory], dict[str, Any]]] = {
 """Every experiment by name; the figure or table that shows it has its name, or names it."""
 
 TIMED = frozenset({"mentored"})
-"""Those that need a quiet machine."""
+"""Experiments that need a quiet machine."""

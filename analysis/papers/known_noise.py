@@ -1,9 +1,9 @@
-"""How many tokens of a sampler with known noise betray that it draws from another law.
+"""The number of tokens of a sampler with known noise that expose another target.
 
 The target is served otherwise: with rounded weights, at another temperature, or by a rule that lets
 the drafter's likeliest token pass where it comes within a margin of the winner of log q + g, which
 is the race of q raised there, q e^m/Z. The margin is such that the total variation is that of the
-logs of which docs/audit.md says how many records they need.
+logs whose records docs/audit.md plans.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _distance(q: Floats, served: Floats) -> float:
 
 
 def _rounded(pair: Pair, rows: torch.Tensor, rounded: Callable[..., Any]) -> Floats:
-    """Return what the target answers with rounded weights."""
+    """Return the target's distributions with rounded weights."""
     other = copy.deepcopy(pair.target)
     other.load_state_dict({name: rounded(one) for name, one in other.state_dict().items()})
     with torch.inference_mode():

@@ -1,6 +1,6 @@
-"""What lossy rules accept on a pair and how far from the target, beside the best so far away.
+"""Acceptance of lossy rules on a pair, distance from the target, and the optimum at that distance.
 
-Acceptances, distances and frontiers are exact for every context; what is averaged are contexts of
+Acceptances, distances and frontiers are exact for every context, and averaged over contexts of
 held-out text.
 """
 
@@ -64,13 +64,13 @@ SIBLING_RULES: dict[str, tuple[MakeRule, Sequence[float]]] = {
 
 LENGTH = 8
 WINDOWS = (9, 6, 4, 3, 2, 1)
-"""Of `Fly` on chains of so many drafts; the first forgives nothing."""
+"""Windows of `Fly` on chains of `LENGTH` drafts; the first forgives nothing."""
 
 STRIDE = 8
 
 
 def measure_rules(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """Return the means over contexts of what every rule accepts and loses."""
+    """Return acceptance and distortion of every rule, averaged over contexts."""
     contexts = contexts_along(pair, prompts)
     single = [(otm.Problem(draft=p, target=q, law=otm.IID(1)), top) for p, q, top in contexts]
     likeliest = [
@@ -87,7 +87,7 @@ def measure_rules(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any
 def contexts_along(
     pair: Pair, prompts: Sequence[Sequence[int]]
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64], float]]:
-    """Return (p, q, the target's largest logit) at every eighth position."""
+    """Return (p, q, the target's largest logit) at every `STRIDE`-th position."""
     import torch
 
     found = []

@@ -35,7 +35,7 @@ def table_of(tree: DraftTree) -> list[list[int]]:
 
 
 def survivors(one: Step) -> list[list[int]]:
-    """Return which drafts are alive in each round."""
+    """List the surviving drafts of each round."""
     alive = [
         list(range(NUM_DRAFTS)),
         *([(vertex - 1) % NUM_DRAFTS for vertex in row] for row in one.survivors),

@@ -1,7 +1,7 @@
-"""Laws of what becomes of drafts along sampled texts of the target, kept text by text.
+"""Laws of drafts along sampled texts of the target, stored text by text.
 
 The output of a lossless decoder is a text of the target. So the texts are sampled once, from the
-target alone, and what each decoder is expected to do on them follows exactly, whichever decoder it
+target alone, and the expected steps of each decoder on them follow exactly, whichever decoder it
 is (`analysis.advise.laws`): decoders are compared on the same texts, and nothing is decoded. A
 killed run goes on from the texts that are finished.
 """
@@ -54,13 +54,15 @@ _READ: dict[str, tuple[Callable[..., Law], int]] = {
     "ERSD": (race_ranks, MOST_CHILDREN),
 }
 KINDS = tuple(_READ)
-"""What can be asked along a text: survivors of K i.i.d. sequences by verifier, ranks of children by
+"""Kinds of laws along a text: survivors of K i.i.d. sequences by verifier, ranks of children by
 method.
 """
 
 
 def law_of(kind: str, text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    """Return the law of a kind in `KINDS` along a text; one is averaged over samples."""
+    """Return the law of a kind in `KINDS` along a text; recursive rejection is averaged over
+    samples.
+    """
     read, most = _READ[kind]
     sampled = {"rng": rng} if read is rejection_ranks else {}
     return read(text.draft, text.target, text.tokens, most=most, eos=eos, **sampled)
@@ -76,7 +78,7 @@ def laws_along(
     folder: Path,
     determining: Any,
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """Yield each text's prompt number, its seed and its laws; prompts outside, seeds inside.
+    """Yield prompt number, seed and laws of each text; prompts outside, seeds inside.
 
     Args:
         pair: the two models.
@@ -121,7 +123,7 @@ def laws_along(
 def _texts(
     pair: Pair, tasks: Sequence[tuple[Sequence[int], int]], num_tokens: int, eos: int | None
 ) -> Iterator[SampledText]:
-    """Continue prompts by samples from the target, all at once, and read the draft along them."""
+    """Sample continuations of all prompts together, and read the draft along each."""
     if not tasks:
         return
     rows = torch.tensor([list(prompt) for prompt, _ in tasks], device=pair.device)
