@@ -1,1 +1,1 @@
-"""Rules side by side: which one an engine runs, what the others would give, and what they need."""
+"""Rules compared: the one that an engine runs, the gain of others, the needs of each."""

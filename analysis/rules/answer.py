@@ -1,4 +1,4 @@
-"""From two models and prompts to the rules' table, and to the rule that a record tells of."""
+"""From two models and prompts to the table of rules, and to the rule behind an engine's record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .rules import BLOCK, Passage, Reader, Rule
 from .survivals import Survivals
 
 _KEPT = 1 << 24
-"""Numbers of the draft's logits that are kept for later questions, of the first texts."""
+"""Most numbers of the draft's logits, of the first texts, that are kept for later use."""
 
 LEAST_TEXTS = 4
 """Texts that are kept in any case: two to choose by and two to judge by."""
@@ -41,17 +41,17 @@ LEAST_TEXTS = 4
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RulesRead:
-    """What rules do along some texts.
+    """Walks of rules along some texts, and the mean survivals.
 
     Attributes:
-        reader: what read them.
+        reader: the reader of the texts.
         walks: of every rule along each text.
         prompts: the prompt of each text.
         survivals: of the rules, on the average.
         passages: the first texts.
-        written: how many tokens an engine wrote that the texts are of; 0 for sampled ones.
+        written: number of tokens in an engine's own texts; 0 for sampled texts.
         beside: of the rules, and after them of the same rules with other models; None without.
-        other: what read these; None without.
+        other: the reader with the other models; None without.
     """
 
     reader: Reader
@@ -65,7 +65,7 @@ class RulesRead:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules, as they are numbered."""
+        """The rules, in the order of the walks."""
         return self.reader.rules
 
     @property
@@ -75,20 +75,22 @@ class RulesRead:
         return found
 
     def gain_beside(self, rule: int) -> Estimate | None:
-        """Return how many tokens per call the other models yield more."""
+        """Return a rule's gain in tokens per call from the other models, or None without any."""
         if self.beside is None or self.other is None or rule >= len(self.other.rules):
             return None  # of two tokenizers there is a rule more
         return self.beside.lead(len(self.rules) + rule, rule)
 
     @property
     def vocabulary_loss(self) -> float:
-        """Mass of the target on tokens that the draft does not know, on the average."""
+        """Mean mass of the target on tokens that the draft does not know."""
         found = [(one.text.target * np.isneginf(one.logits)).sum(axis=1) for one in self.passages]
         return float(np.concatenate(found).mean())
 
     @property
     def rounding_bias(self) -> float:
-        """Total variation of a token drafted from masses in bfloat16 and verified by exact ones."""
+        """Mean distance of one output token from the target's law, with drafts from masses in
+        bfloat16.
+        """
         found = [
             draft_rounding(draft=one.text.draft, target=one.text.target).output_tv
             for one in self.passages
@@ -115,7 +117,7 @@ def read_rules(
     written: Sequence[Sequence[int]] = (),
     beside: Reader | None = None,
 ) -> RulesRead:
-    """Read texts of the prompts in turns.
+    """Walk with every rule along texts of the prompts, taken in turns.
 
     Args:
         reader: of two models.
@@ -168,17 +170,17 @@ def read_rules(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Attribution:
-    """What a record says of the rules.
+    """The rules that a record is consistent with, and the losses of the likeliest.
 
     Attributes:
-        record: as it was read.
-        seen: what rules are held against.
+        record: the record as read.
+        seen: its observation, which rules are tested against.
         p_values: `(R,)`.
         consistent: the numbers of the rules that the record does not contradict, likeliest first.
-        needed: of the others of these about how many steps would refute each if the first runs,
-            and how many no test can do with fewer than.
-        lost: tokens per call less than another rule, by its number: than the best that needs the
-            same, and than the best of all.
+        needed: for each other consistent rule, about how many steps would refute it if the first
+            rule runs, and the number of steps below which no test can.
+        lost: tokens per call less than another rule, by its number: than the best with the same
+            needs, and than the best of all.
     """
 
     record: AcceptanceRecord
@@ -190,14 +192,14 @@ class Attribution:
 
 
 def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
-    """Say which rules a record is consistent with, and what the likeliest of them loses.
+    """Test every rule against a record, and compare the likeliest rule with the others.
 
     Args:
         read: the rules.
         record: of the same number of drafts in a row.
 
     Raises:
-        AnalysisError: if it cannot be of the texts that were read, and these are said to be its.
+        AnalysisError: if the texts are said to be the record's, and their length contradicts it.
     """
     length = read.reader.sizes.length
     seen, sampled = observed(record, length), [rule.sampled for rule in read.rules]
@@ -233,7 +235,7 @@ def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
 
 
 def as_json(read: RulesRead, told: Attribution | None) -> dict[str, Any]:
-    """Return everything that the screen says, and survival by position."""
+    """Return the content of the screen and survival by position as JSON values."""
     survivals, sizes = read.survivals, read.reader.sizes
     rows = [
         {

@@ -12,9 +12,9 @@ their number (Bonferroni). One rule runs, so that of the hypotheses one at most 
 factor for the number of rules is due [Shaffer 1986]: the rule that runs is called inconsistent with
 probability at most α, if its texts are known, or the prompts are a sample of its requests.
 
-What no record can tell is told as well. The texts have one law under all lossless rules, so that
-the Kullback-Leibler divergence between all that n steps do under two rules is n D, with D that of a
-step given the text. A test errs, with both kinds of error added, with probability ½ e^{−nD} at
+The limits of every test are computed as well. The texts have one law under all lossless rules, so
+that the Kullback-Leibler divergence between all that n steps do under two rules is n D, with D that
+of a step given the text. A test errs, with both kinds of error added, with probability ½ e^{−nD} at
 least [Bretagnolle, Huber 1979]: below log(1/(4α))/D steps it errs by more than α on one side.
 """
 
@@ -51,14 +51,14 @@ _ROUNDING = 1e-9
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Observed:
-    """What a record says of survival, in a form that rules can be held against.
+    """Accepted drafts, survivals and covariance of a record, as rules are tested against.
 
     Attributes:
         accepted: drafts of a step.
-        survival: `(L,)`; None if the mean alone is told.
+        survival: `(L,)`; None if only the mean is known.
         steps: n.
-        covariance: `(L, L)` of the survivals by request, and the number of these; None if the
-            record does not tell enough of them apart.
+        covariance: `(L, L)` of the survivals, estimated over requests; None if the record tells
+            too few requests apart.
         requests: their number; 0 then.
         over: tokens of a step beyond the ends of texts, at most.
     """
@@ -72,10 +72,10 @@ class Observed:
 
 
 def observed(record: AcceptanceRecord, length: int) -> Observed:
-    """Return what a record of steps of L drafts says.
+    """Return accepted drafts, survivals and covariance of a record with steps of L drafts.
 
     Raises:
-        AnalysisError: if it counts no steps, or drafts in a row were not always L.
+        AnalysisError: if the record counts no steps, or drafts in a row were not always L.
     """
     if record.steps is None:
         raise AnalysisError(
@@ -104,7 +104,7 @@ def observed(record: AcceptanceRecord, length: int) -> Observed:
 
 
 def of_texts(seen: Observed, tokens: int, texts: int) -> Observed:
-    """Return what a record says that was counted while texts of so many tokens were written.
+    """Return the observation of a record that was counted while given texts were written.
 
     Nothing but drafts is left to luck. What was counted beyond the texts' ends shows in the sum of
     tokens, but for each text's first one, which may be of the prompt's own pass, and for luck: four
@@ -116,13 +116,13 @@ def of_texts(seen: Observed, tokens: int, texts: int) -> Observed:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a record of each rule has, but for luck.
+    """Expected survivals in a record of each rule, with covariances.
 
     Attributes:
         mean: `(R, L)`, survivals.
-        errors: `(R, L, L)`, covariance of what is unknown of them.
+        errors: `(R, L, L)`, covariance of the errors of these means.
         luck: `(R, L, L)`, n times the covariance of the survivals of n steps.
-        slack: `(R, L)`, how much more drafts beyond the ends of texts may add, where they count.
+        slack: `(R, L)`, the most that drafts beyond the ends of texts add, if they are counted.
         bonus: `(R,)`, tokens of a step that a target adds beyond ends.
         freedom: `(R, 2)`, degrees of freedom behind luck and errors.
     """
@@ -157,7 +157,7 @@ def text_moments(walk: Walk, mean: Floats) -> Floats:
 
 
 def predicted(survivals: Survivals, walks: Sequence[Sequence[Walk]]) -> Prediction:
-    """Return what records of other texts of such prompts have.
+    """Predict mean and covariance of a record over new texts of these prompts, for every rule.
 
     Args:
         survivals: of the rules.
@@ -174,19 +174,19 @@ def predicted(survivals: Survivals, walks: Sequence[Sequence[Walk]]) -> Predicti
 
 
 def predicted_given(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) -> Prediction:
-    """Return what a record has that was counted while these very texts were written.
+    """Predict a record that was counted while these very texts were written, for every rule.
 
-    Neither prompts nor texts are left to luck then, only which drafts led to them, and what a text
-    says of that is exact. One step of luck a text is added for where engines begin. Drafts beyond a
-    text's end may have counted or not.
+    Neither prompts nor texts are left to luck then, only the drafts that led to them, and their law
+    given a text is exact. The covariance of one step per text is added, as engines begin at
+    different places. Drafts beyond a text's end may have counted or not.
 
     Args:
         walks: of all rules along each text, to its end.
-        sampled: which rules' walks have luck of their own, which is taken from their spread over
-            texts.
+        sampled: which rules' walks are sampled; the variance of these is estimated from the spread
+            over texts.
 
     Raises:
-        AnalysisError: of a single text.
+        AnalysisError: for a single text.
     """
     if len(walks) < 2:
         raise AnalysisError(
@@ -213,8 +213,8 @@ def predicted_given(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) ->
 
 
 def _beyond(walk: Walk) -> Floats:
-    """Return the expected steps that pass their text's end, with it alone, and at every position
-    with drafts beyond, `(L + 1,)`.
+    """Return the expected bonus tokens, and the drafts at each position, beyond a text's end, `(L +
+    1,)`.
     """
     levels, starts = walk.reached.shape
     left = starts - np.arange(starts)
@@ -226,7 +226,7 @@ def _beyond(walk: Walk) -> Floats:
 
 
 def p_values(seen: Observed, prediction: Prediction) -> Floats:
-    """Return for every rule the p-value that a record is its own, `(R,)`.
+    """Compute the p-value of every rule for a record, `(R,)`.
 
     Args:
         seen: the record.
@@ -240,9 +240,9 @@ def p_values(seen: Observed, prediction: Prediction) -> Floats:
 
 
 def log_likelihoods(seen: Observed, prediction: Prediction) -> Floats:
-    """Return for every rule the log-likelihood of a record, up to what all share, `(R,)`.
+    """Compute the log-likelihood of a record under every rule, up to a common constant, `(R,)`.
 
-    That of a normal vector, of survivals or of the mean. Counts of n steps are whole, so that
+    The vector of survivals, or the mean, is taken as normal. Counts of n steps are whole, so that
     1/(12 n²) is added to every variance.
 
     Args:
@@ -259,7 +259,7 @@ def log_likelihoods(seen: Observed, prediction: Prediction) -> Floats:
 
 
 def steps_to_tell(seen: Observed, prediction: Prediction, own: int, other: int) -> float:
-    """Return about how many steps of one rule refute another, but for one record in 1/α.
+    """Estimate the number of steps of one rule that refute another, but for one record in 1/α.
 
     Args:
         seen: a record, whose form later ones have.
@@ -304,14 +304,14 @@ def fewest_steps(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) -> Fl
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Tests:
-    """What the difference of a record from a rule is tested by.
+    """Contrasts between a record and a rule, with variances.
 
     Attributes:
         contrasts: `(m, L)`, of survivals.
         variances: `(m,)` each, of the record's luck and of the prediction.
         freedom: degrees of freedom of these.
-        ends: `(m,)`, up to what the ends of texts may add.
-        covariance: `(L, L)`, of the survivals, of both together.
+        ends: `(m,)`, the most that the ends of texts add to a contrast.
+        covariance: `(L, L)`, of the survivals, record and prediction together.
     """
 
     contrasts: Floats
@@ -344,7 +344,9 @@ class _Tests:
         return cls(contrasts, (luck, errors), (by_luck, by_mean), contrasts @ ends, whole)
 
     def gap(self, seen: Observed, mean: Floats) -> Floats:
-        """Return what a record has beyond a rule's survivals, and what ends may add, `(m,)`."""
+        """Return the record's excess over a rule in each contrast, beyond the effect of text ends,
+        `(m,)`.
+        """
         values = np.array([seen.accepted])
         if seen.survival is not None:
             values = self.contrasts @ seen.survival
@@ -352,7 +354,7 @@ class _Tests:
         return np.asarray(gap - np.clip(gap, *np.sort([self.ends, 0.0 * gap], axis=0)))
 
     def smallest(self, gap: Floats) -> float:
-        """Return the smallest two-sided p-value of the gaps, times their number."""
+        """Return the smallest two-sided p-value of the gaps, times the number of gaps."""
         whole = self.variances[0] + self.variances[1]
         with np.errstate(divide="ignore", invalid="ignore"):
             parts = sum(one**2 / n for one, n in zip(self.variances, self.freedom, strict=True))

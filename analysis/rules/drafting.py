@@ -4,9 +4,9 @@ Both are chosen on every other text and judged on the rest, so that the best of 
 better than it is.
 
 A rule that stops before a draft is drawn, by the distribution that it would be drawn from, is
-lossless: the number of drafts is a stopping time (docs/theory.md, "Sequences and trees"). So it is
-for argmax drafts, whatever it looks at. How many drafts a step makes depends on where its own
-drafts lead, which is seen by drafting on from every fourth place of a text.
+lossless: the number of drafts is a stopping time (docs/theory.md, "Sequences and trees"). The same
+holds for argmax drafts, whatever the rule looks at. How many drafts a step makes depends on where
+its own drafts lead, which is seen by drafting on from every fourth place of a text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ROWS = 32
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 ENTROPIES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 LONGEST = 8
-"""Drafts in a row at most, of a rule that stops; and of the fixed lengths beside it."""
+"""Most drafts in a row, of stop rules and of the fixed lengths beside them."""
 _EVERY = 4
 
 
@@ -115,7 +115,7 @@ def best_processing(read: RulesRead) -> BestProcessing:
 
 @dataclasses.dataclass(frozen=True)
 class Stop:
-    """How many drafts a step makes, and what it yields.
+    """A rule that stops drafting, with tokens, drafts and speed.
 
     Attributes:
         words: when it stops.
@@ -130,7 +130,7 @@ class Stop:
 
 
 def best_stops(read: RulesRead, *, cost: float) -> list[Stop]:
-    """Return the best of every kind of stop rule, fixed lengths first.
+    """Return the best stop rule of every kind, fixed lengths first.
 
     Args:
         read: the rules along texts.
@@ -169,7 +169,7 @@ def _halves(read: RulesRead) -> tuple[list[Passage], list[Passage]]:
 
 
 def _tallies(read: RulesRead, passage: Passage) -> Iterator[tuple[str, str, float, float, float]]:
-    """Yield of every length and stop rule its kind, its words, and steps, tokens and drafts."""
+    """Yield kind, words, steps, tokens and drafts of every length and stop rule."""
     reader, text = read.reader, passage.text
     starts = min(max(1, reader.sizes.num_tokens + reader.sizes.length - LONGEST), len(text.tokens))
     places = range(0, starts, _EVERY)
@@ -213,7 +213,9 @@ def _confidence(masses: Floats) -> dict[str, Floats]:
 def _drafted_on(
     model: LanguageModel, contexts: Sequence[tuple[int, ...]], rng: np.random.Generator | None
 ) -> dict[str, Floats]:
-    """Return the draft's confidence at the contexts of its own next drafts, `(places, LONGEST)`."""
+    """Draft `LONGEST` tokens after each context; return the confidence at each, `(places,
+    LONGEST)`.
+    """
     found: list[dict[str, Floats]] = []
     for _ in range(LONGEST):
         rows = np.asarray(model.next_batch(contexts))

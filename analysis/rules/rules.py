@@ -1,8 +1,8 @@
-"""Every rule that an engine runs, and its walk along a text of the target.
+"""The rules that engines run, and the walk of each along a text of the target.
 
 All are lossless, so they write the same texts and differ in how many calls it takes: a text is
 sampled once, and every rule walks along it (`analysis.advise`). Refined scores alone decode a text
-of their own, each step with what it has to expect of its drafts.
+of their own; each step counts with the expectation given its drafts.
 
 Two rules of one name elsewhere are one here: to verify a draft as if it had been certain is to
 match it, argmax or sampled. A sampled draft x stands with probability q(x), else the output is q
@@ -47,10 +47,9 @@ output are both this token).
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A rule: its name, what it does, what it needs of an engine beyond a draft model, and how many
-    drafted nodes a call verifies at most.
+    """A rule: name, description, needs beyond a draft model, most drafted nodes of a call.
 
-    What it accepts of a given text is exact unless it is `sampled`.
+    Acceptance along a given text is exact unless the rule is `sampled`.
     """
 
     name: str
@@ -62,15 +61,15 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How much is drafted and read.
+    """Sizes of drafts and numbers of texts.
 
     Attributes:
         length: L, drafts in a row.
         nodes: drafted tokens of a tree.
         sequences: K, of refined scores.
-        num_tokens: steps start within so many tokens of a text.
-        texts: how many are sampled, the prompts in turns.
-        seed: of everything that is.
+        num_tokens: steps start within this many tokens of a text.
+        texts: number of sampled texts, the prompts in turns.
+        seed: of all sampling.
     """
 
     length: int = 4
@@ -83,7 +82,7 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Passage:
-    """A sampled text of a prompt, and the draft's logits along it, in single precision.
+    """A sampled text of a prompt, with the draft's logits at each token in single precision.
 
     Attributes:
         prompt: its number.
@@ -97,7 +96,7 @@ class Passage:
 
 
 class Reader:
-    """Reads texts: what every rule does along each.
+    """A reader of texts that walks along each by every rule.
 
     Args:
         draft, target: the models.
@@ -148,14 +147,14 @@ class Reader:
         self._heard: list[tuple[SampledText, Floats]] = []
 
     def after(self, begin: int) -> tuple[Any, Any]:
-        """Return draft and target, under their limits after a prompt of so many tokens."""
+        """Return draft and target under the limits, for a prompt of `begin` tokens."""
         if not self.limits:
             return self.draft, self.target
         target = Limited(self.target, begin, **self.limits)
         return (Limited(self.draft, begin, **self.limits) if self.aware else self.draft), target
 
     def sample(self, prompts: Sequence[Sequence[int]], number: int) -> SampledText | None:
-        """Continue a prompt by the target; None where it leaves no room.
+        """Continue a prompt by the target; None if there is no room for a text.
 
         Args:
             prompts: their tokens; texts take them in turns.
@@ -176,7 +175,7 @@ class Reader:
         None where there is no other token.
 
         Raises:
-            AnalysisError: if the target as it is set cannot have written it.
+            AnalysisError: if the target with these settings cannot have written it.
         """
         if len(tokens) < 2:
             return None
@@ -306,14 +305,14 @@ def _rejection(processing: Processing) -> Agreement:
 
 
 def likeliest(masses: Floats) -> Floats:
-    """Return rows that draft their likeliest token for certain."""
+    """Put mass 1 on the likeliest token of each row."""
     certain = np.zeros_like(masses)
     np.put_along_axis(certain, masses.argmax(axis=1)[:, None], 1.0, axis=1)
     return certain
 
 
 def in_bfloat16(masses: Floats) -> Floats:
-    """Return rows rounded to bfloat16, over their sums."""
+    """Round rows to bfloat16 and normalise the result."""
     import torch
 
     rounded = torch.from_numpy(masses).float().bfloat16().double().numpy()

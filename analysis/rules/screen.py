@@ -1,4 +1,4 @@
-"""The rules on one screen: the answer, the table, what it rests on, what was not looked at."""
+"""The rules on one screen: the answer, the table, the basis and the limits of the comparison."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ UNSEEN = "trees sampled without replacement, what a step costs (`advise` times i
 
 
 def screen(read: RulesRead, told: Attribution | None) -> str:
-    """Return the answer.
+    """Render the answer, the table and the basis as text.
 
     Args:
         read: the rules along texts.
-        told: what a record says of them, if there is one.
+        told: the rules that a record is consistent with, if there is one.
     """
     lines = [*(_best(read) if told is None else _runs(read, told)), "", *_table(read, told), ""]
     return "\n".join([*lines, *_basis(read, told)])
 
 
 def drafting_words(best: BestProcessing, stops: Sequence[Stop], *, cost: float) -> str:
-    """Return how to draft.
+    """Render the advice on drafting: the draft's processing, and when to stop.
 
     Args:
         best: the draft's processing.
@@ -102,7 +102,7 @@ def _runs(read: RulesRead, told: Attribution) -> Iterator[str]:
 
 
 def _steps(about: float, least: float) -> str:
-    """Return how many steps tell two rules apart: by this test, or by any."""
+    """Render the number of steps that tell two rules apart: by this test, or by any."""
     if math.isfinite(about):
         return f"about {_rounded(about)} steps do"
     if math.isinf(least):

@@ -1,4 +1,4 @@
-"""What rules do on the average text, with intervals over texts, clustered by prompt.
+"""Survivals of rules on the average text, with intervals over texts, clustered by prompt.
 
 Everything that is said of rules is linear in their survivals S_i, the expected share of steps that
 accept at least i drafts: tokens per call are 1 + Σ S_i, and a rule's lead over another the
@@ -65,7 +65,7 @@ class Survivals:
         return found.clipped(1.0, 1.0 + len(self.mean[rule]))
 
     def lead(self, rule: int, other: int) -> Estimate:
-        """Return how many tokens per call a rule has more than another."""
+        """Return the lead in tokens per call of a rule over another."""
         whole = self.covariance.sum(axis=(1, 3))
         variance = whole[rule, rule] + whole[other, other] - 2.0 * whole[rule, other]
         return self._estimate((self.mean[rule] - self.mean[other]).sum(), variance)
