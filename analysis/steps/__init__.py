@@ -1,1 +1,1 @@
-"""What one call of the target yields: schemes side by side on the same contexts and drafts."""
+"""Tokens per target call, with schemes side by side on the same contexts and drafts."""

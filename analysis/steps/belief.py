@@ -1,4 +1,4 @@
-"""The scale of trees on shared noise, by what their drafter saw where the target wrote."""
+"""The scale of trees on shared noise, fitted to a drafter's rows where the target wrote."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from otm.sequence.shared_noise import perturbed
 from .contexts import read_anew
 
 _CANDIDATES = 64
-"""Largest entries of a row that the scale is fitted on; the rest has no part in it."""
+"""Largest entries of a row that the scale is fitted on; the rest is ignored."""
 
 
 class Seen(NamedTuple):
-    """What a drafter saw of one token that the target drew.
+    """A drafter's row at a token that the target drew.
 
     Attributes:
         level: how many tokens after the context.
@@ -39,7 +39,7 @@ def written_on(
     noises: Sequence[SharedNoise],
     num_tokens: int,
 ) -> dict[Context, list[Context]]:
-    """Return what the target writes after each of some contexts, a text on each noise."""
+    """Return texts of the target after each context, one text on each noise."""
     return {
         context: noise_texts(
             target, contexts=[context] * len(noises), noises=noises, num_tokens=num_tokens
@@ -51,7 +51,7 @@ def written_on(
 def seen_along(
     draft: LanguageModel, written: Mapping[Context, list[Context]], noises: Sequence[SharedNoise]
 ) -> Iterator[Seen]:
-    """Yield what a drafter sees along texts that the target wrote on some noises."""
+    """Yield the drafter's rows along texts that the target wrote on given noises."""
     for context in read_anew(list(written), "contexts for the scale", draft):
         texts = written[context]
         asked = [(*context, *text[:level]) for text in texts for level in range(len(text))]
@@ -64,13 +64,13 @@ def seen_along(
 
 
 def fitted_scale(seen: Iterable[Seen]) -> float:
-    """Return the scale of noise trees by what was seen."""
+    """Fit the scale of noise trees to the drafter's rows."""
     rows = [_likeliest_entries(one.row, one.token) for one in seen]
     return float(fit_scale(*map(list, zip(*rows, strict=True))).value)
 
 
 def _likeliest_entries(row: Floats, token: int) -> tuple[Floats, int]:
-    """Return the largest entries of a row with that of a token, and where it is among them."""
+    """Return the largest entries of a row with a token's entry, and the place of that entry."""
     most = min(_CANDIDATES, len(row) - 1)
     kept = np.union1d(np.argpartition(-row, most)[:most], token)
     padded = np.pad(row[kept], (0, most + 1 - len(kept)), constant_values=-np.inf)

@@ -1,4 +1,4 @@
-"""Contexts that steps begin after: stretches of a text, all of them or those of one entropy."""
+"""Contexts at which steps begin: stretches of a text, all or a third by entropy."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..errors import AnalysisError
 
 LEAST_CONTEXTS = 6
 THIRDS = ("low", "middle", "high")
-"""Of contexts, by the entropy of what the target writes after them."""
+"""Thirds of contexts, by the entropy of the target's continuations."""
 
 
 def windows(
     tokens: Sequence[int], length: int, count: int, rng: np.random.Generator
 ) -> list[Context]:
-    """Return up to `count` stretches of a text, none of which overlap, in random order.
+    """Return up to `count` disjoint stretches of a text in random order.
 
     >>> import numpy as np
     >>> windows([5, 6, 7, 8], 2, 9, np.random.default_rng(0))
@@ -41,13 +41,13 @@ def along_texts(
     eos: int | None,
     rng: np.random.Generator,
 ) -> tuple[list[Context], list[int]]:
-    """Return contexts along a text that the target writes after each prompt, and whose each is.
+    """Return contexts along the target's text after each prompt, and each context's prompt number.
 
     Args:
         target: the model.
         prompts: their tokens.
         count: contexts of a text; fewer where the text ends before.
-        apart: each context has so many tokens more than the one before; the first is the prompt.
+        apart: tokens from one context to the next; the first is the prompt.
         eos: the token that ends a text.
         rng: the generator.
     """
@@ -64,11 +64,11 @@ def along_texts(
 
 
 def check_contexts(contexts: Sequence[Context], texts: Sequence[int] | None = None) -> list[int]:
-    """Return of which text each context is, of one by itself if nothing is said.
+    """Return the text number of each context; without `texts` each context is a text of its own.
 
     Raises:
-        AnalysisError: unless there are enough for intervals, and for what one part chooses for
-            another.
+        AnalysisError: for fewer than `LEAST_CONTEXTS` texts, as intervals and fits on one part for
+            another need.
     """
     whose = list(range(len(contexts)) if texts is None else texts)
     if (number := len({*whose})) < LEAST_CONTEXTS:
@@ -80,7 +80,7 @@ def check_contexts(contexts: Sequence[Context], texts: Sequence[int] | None = No
 
 
 def read_anew(contexts: Sequence[Context], what: str, *models: LanguageModel) -> Iterator[Context]:
-    """Yield contexts; before each the models, or what they are made of, forget all others."""
+    """Yield contexts, with the models' caches cleared before each."""
     for context in counted(contexts, what):
         for model in models:
             _forget(model)
@@ -88,7 +88,7 @@ def read_anew(contexts: Sequence[Context], what: str, *models: LanguageModel) ->
 
 
 def _forget(model: LanguageModel) -> None:
-    """Let a model and what it is made of forget what they keep."""
+    """Clear the caches of a model and of all wrapped models."""
     # Asked of the model: to name its class would load torch wherever a run's settings are read.
     if (forget := getattr(model, "forget", None)) is not None:
         forget()
@@ -105,8 +105,8 @@ def third_by_entropy(
 ) -> list[Context]:
     """Return the contexts whose continuations have the lowest, middle or highest entropy.
 
-    The entropy of a context is the target's, in the mean over the next tokens of two texts that it
-    writes on noise of their own, which nothing else sees.
+    The entropy of a context is the target's, averaged over the next tokens of two texts on noise
+    that is used nowhere else.
 
     Raises:
         AnalysisError: on another third than one of `THIRDS`.
@@ -127,7 +127,7 @@ def third_by_entropy(
 def written_entropy(
     target: LanguageModel, context: Context, noises: Sequence[SharedNoise], num_tokens: int
 ) -> float:
-    """Return the target's mean entropy along what it writes after a context, in nats."""
+    """Return the target's mean entropy along texts written after a context, in nats."""
     places = [context] * len(noises)
     texts = noise_texts(target, contexts=places, noises=noises, num_tokens=num_tokens)
     along = [(*context, *text[:level]) for text in texts for level in range(num_tokens)]

@@ -1,4 +1,4 @@
-"""Drafts made of the target, as near to it as one likes."""
+"""Drafts derived from a target by blurring, at any distance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from otm.sequence.models import DerivedModel
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlurredModel(DerivedModel):
-    """A draft made of a model: its log-probabilities with normal noise, by context and token.
+    """A draft derived from a model: normal noise on log-probabilities, by context and token.
 
     p ∝ q·e^{σ z}, z standard normal, the same whenever a context is asked for.
 

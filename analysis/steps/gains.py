@@ -1,4 +1,4 @@
-"""What sequences drafted after a context gain, scheme by scheme, and a bound on what they can."""
+"""Expected gains of sequences drafted after a context, by scheme, and an upper bound."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ REFINED = "refined scores"
 CHAIN = "block verification, one sequence"
 TRAVERSAL = "traversal verification"
 SLOPES = 32
-"""Of the bound: their number."""
+"""Number of slopes among which the bound chooses."""
 _THIRDS = 3
 
 
 class DraftedSequences:
-    """K independent sequences of L tokens after a context, with the target's answers along them.
+    """K independent sequences of L tokens after a context, with the target's answers.
 
     The first k of them are k independent sequences, so one draft serves every number.
 
@@ -67,9 +67,9 @@ class DraftedSequences:
     def gained(
         self, k: int, names: Iterable[str], traversed: Collection[int] = ()
     ) -> dict[str, Floats]:
-        """Return the tokens per call of k sequences, `(L,)` by the level that they are cut at.
+        """Return the tokens per call of k sequences by scheme, `(L,)` by length of the cut.
 
-        Traversal is a step by itself for each of the levels in `traversed`, NaN at the others.
+        Traversal takes a step of its own for each length in `traversed` and is NaN at the others.
         """
         target, ends = self._known.__getitem__, self._ends[:k]
         found = {
@@ -86,7 +86,7 @@ class DraftedSequences:
         return found
 
     def nodes(self, k: int) -> Floats:
-        """Return how many different nodes k sequences have, `(L,)` by the level of the cut."""
+        """Return the number of different nodes of k sequences, `(L,)` by length of the cut."""
         start, depth = len(self.tree.context), self.tree.shape.depth
         levels = [
             len({end[: start + level + 1] for end in self._ends[:k]}) for level in range(depth)
@@ -116,7 +116,7 @@ SCHEMES: dict[str, Gain] = {
     "K-SEQ, vertex by vertex": by_vertex(otm.KSeq()),
     "recursive rejection, vertex by vertex": by_vertex(otm.RecursiveRejection()),
 }
-"""What sequences gain, by scheme; traversal, whose every length is a step of its own, apart."""
+"""Gains of sequences by scheme; traversal, whose every length is a step of its own, apart."""
 
 
 def _slopes(num_drafts: int) -> Floats:
@@ -124,7 +124,7 @@ def _slopes(num_drafts: int) -> Floats:
 
 
 def bound_terms(cuts: Floats, num_drafts: int, texts: Sequence[int]) -> Floats:
-    """Return the bound's terms by context and level, with slopes that other texts choose."""
+    """Return the bound's terms by context and level, with slopes chosen on other texts."""
     offsets, levels, third = (
         conjugate(_slopes(num_drafts), num_drafts),
         np.arange(cuts.shape[1]),

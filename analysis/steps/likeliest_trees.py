@@ -1,4 +1,4 @@
-"""Trees of the likeliest paths along a text: which of them hold the text's next tokens.
+"""Trees of the likeliest paths along a text, and the number of next tokens that each holds.
 
 Nothing about such a tree is random, and it is verified by sampling the target: a step that starts
 after t tokens accepts as many drafts as the tree that is drafted there holds of the text. Given the
@@ -23,12 +23,12 @@ from otm.sequence.best_first import Belief, WeightedPath, as_drafted, grow_best_
 from .texts import SampledText
 
 _MOST_NUMBERS = 1 << 25
-"""Of the distributions that a draft call answers with."""
+"""Most numbers in the distributions of one draft call."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatchLaw:
-    """What trees of every depth 1, …, L and some sizes do at the positions of a text.
+    """Matches of a text by the trees of every depth 1, …, L and some sizes, at each position.
 
     Attributes:
         sizes: the numbers of drafted tokens.
@@ -72,7 +72,7 @@ def match_law(
         depth: L.
         starts: steps start before this position.
         eos: the token that ends a text.
-        belief: what the drafter makes of the draft model's answers.
+        belief: turns the draft model's answers into the drafter's weights.
 
     Cost: the positions take their draft calls together, as many as fit into memory. What is drafted
         for the largest size holds all.

@@ -29,7 +29,7 @@ BEST = "best for i.i.d. drafts"
 THRESHOLD, BEST_THRESHOLD = "threshold race, matched", "best for a threshold race's drafts"
 BELIEF = "list by belief, matched"
 _ROOM = 32
-"""How many times the mean a list by belief may hold."""
+"""Most tokens of a list by belief, as a multiple of the mean number."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class ListRow(Row):
 
 @dataclasses.dataclass(frozen=True)
 class ListTable:
-    """What `compare_lists` finds.
+    """The result of `compare_lists`.
 
     Attributes:
         contexts: their number.
@@ -49,7 +49,7 @@ class ListTable:
         overlap, entropy: mean Σ min(p, q) and mean entropy of the target, in nats.
         scales: of the belief, each fitted on one half of the contexts and used on the other.
         thresholds: c of the threshold race by mean number of drafts.
-        different: mean number of different ones among as many i.i.d. drafts.
+        different: mean number of different tokens among as many i.i.d. drafts.
         rows: by mean number of drafts, then by falling acceptance.
     """
 
@@ -136,7 +136,9 @@ def compare_lists(
 
 
 def _by_table(p: Floats, q: Floats, number: int) -> Iterator[tuple[str, Floats]]:
-    """Yield the lossless schemes that the table has for any number of drafts, but races."""
+    """Yield name and acceptance of the table's lossless schemes for any number of drafts, races
+    aside.
+    """
     laws = {law.__name__: law.title for law in (otm.IID, otm.Greedy, otm.TopK)}
     stems = [
         one.stem
@@ -157,10 +159,11 @@ def _by_belief(
     seeds: Sequence[SharedNoise],
     numbers: Sequence[int],
 ) -> tuple[tuple[float, ...], list[Floats]]:
-    """Return scales, and how often the tokens believed in most hold the target's, `(n,)` each.
+    """Return both scales, and by mean number the acceptance of lists by belief at each context,
+    `(n,)`.
 
-    Every second context's scale is for the others. The least belief of a draft is one number for
-    as many contexts, at which their mean number of drafts is the one asked for.
+    Each half of the contexts is judged with the scale of the other half. One least belief is
+    shared by all contexts of a half, such that their mean number of drafts is the given one.
     """
     drawn = [
         [Seen(0, perturbed(p[i], one.row(at, p.shape[1])), one.choose(q[i], at)) for one in seeds]

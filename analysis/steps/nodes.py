@@ -4,7 +4,7 @@ draft calls in a row.
 Independent sequences share beginnings, and a node that two of them have is verified once. So a
 scheme of K sequences of L tokens is placed at the mean number of its *different* nodes, and for a
 budget the best L is taken, and K between two numbers, one for a part of the steps: what a step may
-choose by a coin. Trees of N nodes are what they are.
+choose by a coin. Trees of N nodes need no such choice.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def compare_nodes(
         rng: the generator.
 
     Raises:
-        AnalysisError: for contexts of fewer than six texts, or on a name that is none.
+        AnalysisError: for contexts of fewer than six texts, or on an unknown name.
     """
     whose, numbers = check_contexts(contexts, texts), sorted({1, *numbers})
     names = ALL if only is None else only
@@ -116,7 +116,7 @@ def compare_nodes(
 
 
 _Planned = tuple[Floats, dict[str, Floats], list[Floats]]
-"""Of one context by number and length: different nodes, tokens by scheme, the bound's cuts."""
+"""Different nodes, tokens by scheme and the bound's cuts of one context, by number and length."""
 
 
 def _planned(
@@ -124,7 +124,7 @@ def _planned(
     numbers: Sequence[int],
     names: Sequence[str],
 ) -> _Planned:
-    """Return what the first K of some sequences have and gain for every K and length."""
+    """Return nodes, tokens by scheme and cuts of the first K sequences, for every K and length."""
     traversed = _TRAVERSED if TRAVERSAL in names else ()
     there = [name for name in SCHEMES if name in names]
     gained = [drafted.gained(k, there, traversed) for k in numbers]
@@ -155,7 +155,7 @@ def _trees(
     names: Sequence[str],
     randomness: Sampled,
 ) -> dict[str, Floats]:
-    """Return tokens `(most + 1,)` of trees after a context, by how many nodes they have."""
+    """Return tokens of trees after a context by scheme, `(most + 1,)` by number of nodes."""
     most = max(nodes)
     grown = tokens_by_noise(
         tree,
@@ -187,7 +187,7 @@ def _matched(
     context: Context,
     most: int,
 ) -> Floats:
-    """Return a likeliest tree's tokens `(most + 1,)` by its first nodes."""
+    """Return tokens of a likeliest tree by number of first nodes, `(most + 1,)`."""
     tokens = matched_tokens(decoder, draft=draft, target=target, context=context)
     return np.pad(tokens, (0, most + 1 - len(tokens)), mode="edge")
 

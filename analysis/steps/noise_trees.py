@@ -1,4 +1,4 @@
-"""Trees on shared noise along a text: the noise is drawn given the text, which stays as it is.
+"""Trees on shared noise along a text, where the noise is drawn given the text.
 
 The text's token y wins the race of its position at a time T ~ Exp(1), and every other clock rings
 later: E_y = q_y T and E_x = q_x T + Exp(1), independently, are the noise −log E given the text.
@@ -37,9 +37,7 @@ def noise_given(text: SampledText, rng: np.random.Generator) -> Floats:
 
 
 def noise_scale(texts: Sequence[SampledText], noises: Sequence[Floats]) -> float:
-    """Return the scale of noise trees by what the target writes in some texts, 1 if that says
-    nothing.
-    """
+    """Fit the scale of noise trees to texts of the target on given noise; 1 without any token."""
     seen = (
         Seen(level, perturbed(mass, noise[level]), token)
         for text, noise in zip(texts, noises, strict=True)

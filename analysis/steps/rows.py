@@ -1,4 +1,4 @@
-"""Schemes within budgets of verified nodes: their rows, their table, the best plan of each."""
+"""Rows and tables of schemes within budgets of verified nodes, and the best plan of each scheme."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NUMBERS = ("mean", "low", "high", "less", "less_low", "less_high")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """What a scheme reaches, and against another one, each with a 95 % t interval over contexts.
+    """A scheme's mean and shortfall against a reference, with 95 % t intervals over contexts.
 
     Attributes:
         name: the scheme.
-        mean, low, high: what it reaches.
-        less, less_low, less_high: how much less that is than what the other one does.
+        mean, low, high: its mean and interval.
+        less, less_low, less_high: the reference's mean minus this one, and its interval.
     """
 
     name: str
@@ -87,7 +87,7 @@ class NodeTable:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chosen:
-    """What a scheme drafts within a budget.
+    """The plan of a scheme within a budget.
 
     Attributes:
         used: mean number of different nodes.
@@ -103,7 +103,7 @@ class Chosen:
 def rows_within(
     budget: int, chosen: dict[str, Chosen], reference: str, texts: Sequence[int]
 ) -> list[NodeRow]:
-    """Return the rows of a budget by falling tokens, each against one of them.
+    """Return the rows of a budget by falling tokens, each compared with the reference scheme.
 
     Contexts of one text count as one group.
     """
@@ -123,9 +123,9 @@ def rows_within(
 def against(
     tokens: Floats, reference: Floats, texts: Sequence[int] | None = None
 ) -> dict[str, float]:
-    """Return the numbers of a `Row`, of tokens by context and of those that they are held against.
+    """Return the numbers of a `Row` from tokens and reference tokens by context.
 
-    Intervals are over texts, of which each context is one by itself if None.
+    Intervals are over texts; with None each context is a text of its own.
 
     >>> import numpy as np
     >>> found = against(np.array([1.0, 2.0]), np.array([2.0, 2.0]))
@@ -142,8 +142,8 @@ def against(
 def best_within(numbers: Sequence[int], nodes: Floats, tokens: Floats, budget: int) -> Chosen:
     """Return the best K sequences of L tokens within a budget of mean different nodes.
 
-    For each length the number of sequences is the one below the budget, and the next one for as
-    many steps as the budget allows.
+    For each length the number of sequences is the largest within the budget, and the next larger
+    one for as many steps as the budget allows.
 
     Args:
         numbers: K, ascending from 1.
@@ -157,7 +157,7 @@ def best_within(numbers: Sequence[int], nodes: Floats, tokens: Floats, budget: i
 
 
 def _plans(numbers: Sequence[int], used: Floats, tokens: Floats, budget: int) -> Iterable[Chosen]:
-    """Yield for each length what fills the budget."""
+    """Yield the plan that fills the budget for each length."""
     for level in range(used.shape[1]):
         there = [i for i in range(len(numbers)) if not np.isnan(tokens[0, i, level])]
         fitting = [i for i in there if used[i, level] <= budget]

@@ -22,7 +22,7 @@ _TREE = "recursive rejection, tree of different first tokens"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Tokens per call of a decoder, or of the bound, and how many fewer than refined scores.
+    """Tokens per call of a decoder or of the bound, and the shortfall against refined scores.
 
     Both with the half-widths of their intervals.
     """

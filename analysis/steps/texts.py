@@ -1,4 +1,4 @@
-"""A text that the target wrote, or is taken to have written, and both laws along it."""
+"""Texts of the target, sampled or given, with both models' distributions at each token."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class SampledText:
     target: Floats
 
     def context(self, position: int) -> tuple[int, ...]:
-        """Return the prompt and the first tokens of the continuation."""
+        """Return the prompt and the first `position` tokens of the continuation."""
         return (*self.prefix, *self.tokens[:position].tolist())
