@@ -29,10 +29,10 @@ LEAST_TEXTS = 3
 """Texts of the first look, at least, if there is time."""
 
 _READING = 0.6
-"""Of the time that is left, for the texts of a look at most."""
+"""Largest share of the remaining time for the texts of a look."""
 
 _FIRST_LOOK = 0.6
-"""Of the time, for the first look at most: then there is an answer to go on from."""
+"""Largest share of the time for the first look, so that an early answer exists."""
 
 _FINALISTS = 2
 """Plans of each family that are timed in the end."""
@@ -43,11 +43,11 @@ LEAST_ROUNDS = 3
 
 @dataclasses.dataclass(frozen=True)
 class AdviceSettings:
-    """What is measured.
+    """Settings of a measurement: length of texts, limits of plans, time and confidence.
 
     Attributes:
         num_tokens: tokens of a text.
-        limits: within which plans are compared.
+        limits: of the compared plans.
         seconds: the budget.
         quick: seconds of the first look; later ones double.
         seed: of the texts and the clock's places.
@@ -82,10 +82,10 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Advice:
-    """What to do.
+    """The measured decision: whether to draft, the best plans and the costs.
 
     Attributes:
-        asked: what was measured.
+        asked: the settings of the measurement.
         verdict: whether to draft at all.
         rows: the best plan of each family, the fastest first.
         chain: the fastest chain.
@@ -133,7 +133,7 @@ def advise(
     until: float = math.inf,
     so_far: Callable[[Advice], object] = lambda advice: None,
 ) -> Advice:
-    """Measure acceptance along the target's texts and the cost of steps, and say what to do.
+    """Measure acceptance along the target's texts and the cost of steps, and decide how to draft.
 
     Args:
         draft, target: the models.
@@ -142,7 +142,7 @@ def advise(
         eos: the token that ends a text.
         until: when the answer is due, by `time.monotonic`, whatever is known by then; one text and
             one step of a chain are waited for.
-        so_far: is told what is known whenever measuring goes on.
+        so_far: called with the advice so far whenever measuring goes on.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
@@ -173,7 +173,7 @@ class _Measurement:
         self.probes = {family.name: list(family.probes(asked.limits)) for family in FAMILIES}
 
     def run(self, so_far: Callable[[Advice], object]) -> Advice:
-        """Look until it is decided."""
+        """Measure in looks until the interval decides or the time is over."""
         began, looks = time.perf_counter(), 0
         share = min(self.asked.quick, self.asked.seconds)
         first = self.until
@@ -241,7 +241,7 @@ class _Measurement:
             )
 
     def _complete(self, limit: float) -> None:
-        """Take in what there was no time for when the first text was read."""
+        """Compute the laws of the first text that were left out for lack of time."""
         if self.begun is not None:
             self._limit(limit)
             for family in FAMILIES:
@@ -251,7 +251,7 @@ class _Measurement:
             self.begun = None
 
     def _take(self, reading: Reading, number: int, limit: float) -> None:
-        """Take in what every family makes of a text, of the first one what there is time for."""
+        """Compute every family's law of a text; for the first text stop when time is up."""
         text, laws = reading.text, {FAMILIES[0]: FAMILIES[0].law(reading)}
         self.known.append((text.prefix, tuple(text.tokens.tolist())))
         if len(self.known) == 1:
@@ -272,7 +272,7 @@ class _Measurement:
         self.owners.append(number)
 
     def _look(self, seconds: float, look: int) -> Advice:
-        """Time what tells most, and compare."""
+        """Time the probes and the finalists of every family, then compare all plans."""
         plans = [
             plan
             for family in FAMILIES
@@ -383,7 +383,7 @@ class _Measurement:
 def _best_of(
     plans: Sequence[Plan], guessed: Any, family: str, among: Container[Decoder] | None = None
 ) -> list[int]:
-    """Return the plans of a family that promise most, of some decoders or of all."""
+    """Return the most promising plans of a family, among some decoders or all."""
     mine = [
         index
         for index, plan in enumerate(plans)

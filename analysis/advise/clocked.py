@@ -1,4 +1,4 @@
-"""A language model on the clock, which answers no more when the time for measuring is over."""
+"""A timed language model that answers no more when the time for measuring is over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DeadlinePassed(Exception):
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Let the first Ctrl-C in a block end the measuring, as if its time was over."""
+    """Let the first Ctrl-C in a block end the measuring instead of the program."""
     before = signal.getsignal(signal.SIGINT)
 
     def stop(number: int, frame: object) -> None:
@@ -40,17 +40,19 @@ def stoppable() -> Iterator[None]:
 
 
 def was_stopped() -> bool:
-    """Return whether Ctrl-C has ended the last measuring that it could."""
+    """Return True if Ctrl-C has ended the last stoppable measuring."""
     return _stopped.is_set()
 
 
 def seconds_left(until: float) -> float:
-    """Return the seconds until a time of `time.monotonic`; none after Ctrl-C, if there is one."""
+    """Return the seconds until a deadline of `time.monotonic`; 0 after Ctrl-C if there is a
+    deadline.
+    """
     return 0.0 if was_stopped() and until < math.inf else until - time.monotonic()
 
 
 class Clocked:
-    """A language model that counts its calls and contexts and adds up how long its answers take.
+    """A language model that counts calls and contexts and adds up the time of the answers.
 
     Attributes:
         until: after this time of `time.monotonic` a call raises `DeadlinePassed`.
@@ -82,9 +84,9 @@ class Clocked:
             raise DeadlinePassed
 
     def forget(self) -> None:
-        """Let the model forget what it has read."""
+        """Clear the model's caches."""
         self.model.forget()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Set the counts and the time to 0."""
         self.seconds, self.calls, self.contexts = 0.0, 0, 0

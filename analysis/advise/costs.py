@@ -54,13 +54,13 @@ class Pieces:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clock:
-    """Times steps of decoders in turns, and keeps what was timed.
+    """A clock for steps of decoders, which are timed in turns.
 
     Attributes:
         draft, target: the models.
         texts: prompts and continuations in which steps are timed.
         eos: the token that ends a text.
-        rng: chooses where.
+        rng: chooses the places.
         pieces: by decoder, None for plain decoding.
         plain: by decoder, seconds of plain decoding beside each of its rounds.
     """
@@ -89,7 +89,7 @@ class Clock:
     def _visit(
         self, decoder: Decoder | None, context: tuple[int, ...], *, reads_prompt: bool
     ) -> float:
-        """Take a step that fills the caches and some that are timed; return their mean time."""
+        """Take an untimed step that fills the caches, then timed steps; return the mean time."""
         self.draft.forget()
         self.target.forget()
         randomness = Sampled(self.rng)
@@ -127,24 +127,26 @@ class Clock:
         return step(decoder, **models, context=context, randomness=randomness, eos=self.eos).tokens
 
     def work(self, decoder: Decoder) -> Work:
-        """Return the work of a timed decoder's step, counted where its tree varies."""
+        """Return the work of a timed decoder's step, averaged over the steps where the tree
+        varies.
+        """
         if isinstance(decoder, StaticDecoder):
             return Work.of(decoder)
         pieces = self.pieces[decoder]
         return Work(pieces.calls / pieces.steps, pieces.contexts / pieces.steps, decoder.num_nodes)
 
     def shares(self, decoder: Decoder, piece: str) -> Floats:
-        """Return a piece of a step over plain decoding's time, by rounds: without the last one, if
-        time was over between the two.
+        """Return a piece of a step over plain decoding's time by round, but for an unfinished last
+        round.
         """
         plain = np.asarray(self.plain[decoder])
         return np.asarray(getattr(self.pieces[decoder], piece)[: len(plain)] / plain)
 
     def ratio(self, decoder: Decoder) -> tuple[float, float, int]:
-        """Return a step's time over plain decoding's, its log's standard error, and the rounds.
+        """Return a step's time over plain decoding's, the error of the log, and the rounds.
 
-        The median over rounds, which a round that was interrupted does not move; of one round
-        nobody knows how sure it is.
+        The median over rounds, which an interrupted round does not move; the error of a single
+        round is NaN.
         """
         ratios = np.log(self.shares(decoder, "totals"))
         spread = 1.4826 * float(np.median(np.abs(ratios - np.median(ratios))))
@@ -158,18 +160,22 @@ class Clock:
         return float(np.median(self.pieces[None].totals))
 
     def first_seconds(self, decoder: Decoder | None) -> float:
-        """Seconds of the step that reads the prompt as well, of any step where none was timed."""
+        """Return the seconds of a step that reads the prompt as well, or of any step if none was
+        timed.
+        """
         first = self.pieces[decoder].first
         return float(np.median(first)) if first else self.seconds(decoder)
 
     def seconds(self, decoder: Decoder | None) -> float:
-        """Seconds per step of what was timed: its ratio times plain decoding's."""
+        """Return the seconds per step of a timed decoder: the ratio times plain decoding's
+        seconds.
+        """
         return self.plain_seconds * (1.0 if decoder is None else self.ratio(decoder)[0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StepModel:
-    """Seconds of any step, from the pieces of those that were timed.
+    """A model of the seconds of any step, fitted to the pieces of timed steps.
 
     Attributes:
         draft: seconds of a draft call, and of each vertex that drafts in it.
@@ -183,7 +189,7 @@ class StepModel:
 
     @classmethod
     def fitted(cls, clock: Clock, families: Mapping[str, Sequence[Decoder]]) -> StepModel:
-        """Fit the pieces, none of which takes less than no time."""
+        """Fit non-negative costs to the pieces of timed steps."""
         timed = [decoder for decoders in families.values() for decoder in decoders]
         work = {decoder: clock.work(decoder) for decoder in timed}
         draft = _fit(
@@ -225,7 +231,7 @@ class StepModel:
 
 
 def _typical(clock: Clock, decoder: Decoder, piece: str) -> float:
-    """Return a piece of a step, measured as a share of plain decoding beside it."""
+    """Return the seconds of a piece of a step, from the median share of plain decoding's time."""
     shares = clock.shares(decoder, piece)
     return float(np.median(shares)) * clock.plain_seconds
 

@@ -38,7 +38,7 @@ from .trial import Trial, run_trials
 PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
 """Nodes of the target passes that are timed by context length."""
 _MEASURING, _PASSES = 0.85, 0.93
-"""Of the budget, until when plans and passes are looked at; then what drafts are lost to is."""
+"""Shares of the budget until which plans, and passes, are measured; losses of drafts follow."""
 FORMAT = "otm.advice"
 VERSION = 1
 
@@ -56,7 +56,7 @@ def run_advise(
     repeats: int,
     out: Path | None,
 ) -> str:
-    """Measure a pair, show the answer, run it if asked, and return what is left to say.
+    """Measure a pair, show the advice, run the plans if asked, and return the closing remarks.
 
     Args:
         source: the pair.
@@ -137,8 +137,8 @@ def run_advise(
 def _with_room(
     prompts: list[list[int]], models: Sequence[CausalModel], asked: AdviceSettings
 ) -> tuple[list[list[int]], list[str]]:
-    """Return the ends of prompts that leave room for a text and the steps timed after it, with a
-    note if some were cut.
+    """Cut prompts so that a text and the steps timed after a text fit; add a note if any was
+    cut.
     """
     depth, longest = asked.limits.depth, shared_positions(*models)
     room = longest - asked.num_tokens - depth - (1 + 2 * STEPS) * (1 + depth)
@@ -156,7 +156,7 @@ def _measured(
     eos: int | None,
     deadline: float,
 ) -> tuple[Advice, CostSurface | None, DraftLosses | None]:
-    """Return the advice, and what there is time for: passes by context, and what drafts cost."""
+    """Return the advice and, as time permits, the passes by context and the losses of drafts."""
     measuring, passing = (deadline - (1.0 - part) * asked.seconds for part in (_MEASURING, _PASSES))
     advice = advise(
         *models,
@@ -212,13 +212,13 @@ def advice_record(
     trials: Sequence[Trial],
     manifest: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return everything that was measured and said.
+    """Return the record of an advice: everything that was measured and advised.
 
     Args:
         advice: what was measured.
         draft: the draft model's name, for engines.
         surfaces: measured passes by name, as `otm plan --costs` takes them.
-        lost: what drafts are lost to, if there was time.
+        lost: the losses of drafts, if there was time.
         trials: real runs, if any.
         manifest: models, processing, device, load.
     """

@@ -1,7 +1,7 @@
-"""What to tell engines: chains for all, trees for those that verify them.
+"""Settings for engines: chains for all, trees for engines that verify trees.
 
-An engine compiles its steps, so what Python costs here is not there: its plans rest on the passes
-alone, a draft call for each level and one target call, as they were timed.
+An engine compiles its steps, so the cost of Python here is absent there: its plans rest on the
+passes alone, a draft call for each level and one target call, as they were timed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class EngineChain:
 
     @property
     def may_pay(self) -> bool:
-        """Whether there is anything to try in an engine."""
+        """True if the chain is faster than plain decoding."""
         return bool(self.speedup.value > 1.0)
 
 
@@ -64,7 +64,7 @@ def engine_chain(tokens: Sequence[float], model: StepModel, *, timed: Estimate) 
 
 
 def chain_settings(draft: str, length: int) -> dict[str, Any]:
-    """Return what engines are told to draft a chain, by engine.
+    """Return the settings for drafting a chain, by engine.
 
     Reference: vLLM, docs/features/speculative_decoding; SGLang, --speculative-algorithm STANDALONE,
         which counts the root; TensorRT-LLM, DraftTargetDecodingConfig in
@@ -88,7 +88,7 @@ def chain_settings(draft: str, length: int) -> dict[str, Any]:
 
 
 def likeliest_settings(draft: str, tree: LikeliestTree) -> str:
-    """Return SGLang's options for a tree of the likeliest paths, of which it keeps 8 a level.
+    """Return SGLang's options for a tree of the likeliest paths, of which SGLang keeps 8 a level.
 
     Reference: SGLang, --speculative-eagle-topk and --speculative-num-draft-tokens, which counts the
         root.
@@ -105,7 +105,7 @@ def likeliest_settings(draft: str, tree: LikeliestTree) -> str:
 
 
 def eagle_choices(shape: TreeShape) -> list[list[int]]:
-    """Return a tree as EAGLE and Medusa write it: the ranks on the way to each node, by level.
+    """Return a tree in the format of EAGLE and Medusa: the ranks on the way to each node, by level.
 
     Reference: `mc_sim_7b_63` of EAGLE, eagle/model/choices.py.
 

@@ -1,4 +1,4 @@
-"""Families of decoders that are compared: every plan within the limits, and its exact walk.
+"""Families of decoders that are compared: every plan within the limits, with an exact walk.
 
 A family reads a law off each text once and then walks along it with as many plans as it likes.
 """
@@ -46,12 +46,12 @@ SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Sizes of trees that are compared, within the budget."""
 
 MOST_ANSWERED = 1 << 17
-"""Trees that depend on the context are grown at every position of every text: of no more tokens
-than distributions have as many numbers as this, and of 16 in any case.
+"""Most numbers in the distributions of one tree, as trees that depend on the context are grown at
+every position of every text; trees of 16 tokens are allowed in any case.
 """
 
 DECODED = 16
-"""Places of a text at which steps of refined scores start at most: they decode a text of their own,
+"""Most places of a text at which steps of refined scores start: these decode a text of their own,
 from a random place on.
 """
 
@@ -75,7 +75,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a step asks of the models: draft calls, contexts drafted in, and nodes to check."""
+    """The work of a step: draft calls, contexts drafted in, and nodes to check."""
 
     calls: float
     drafting: float
@@ -91,10 +91,10 @@ class Work:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A decoder, its expected walk along each text, and its work in a step.
+    """A decoder with the expected walk along each text and the work of a step.
 
-    `text` is its call, `words` what a reader calls it. The work is an average where it depends on
-    the context.
+    `text` is the decoder's call, `words` its name for readers. The work is an average where it
+    depends on the context.
     """
 
     family: str
@@ -107,12 +107,12 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A text that is read, and what by.
+    """A text whose laws are read, with models, limits and random numbers.
 
     Attributes:
-        text: what is read: its positions are the contexts.
+        text: its positions are the contexts.
         draft, target: the models.
-        limits: within what plans are compared.
+        limits: of the compared plans.
         starts: steps start before this position.
         eos: the token that ends a text.
         rng: of a law that is sampled.
@@ -132,9 +132,9 @@ class Reading:
 
 
 class Family(abc.ABC):
-    """A kind of decoders that share one law of what becomes of drafts.
+    """A kind of decoders whose walks along a text follow from one law of drafts.
 
-    `needs` says what an engine must have for them, beyond a draft model.
+    `needs` names the requirements on an engine beyond a draft model.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def law(self, reading: Reading) -> Any:
-        """Return what a walk needs to know of a text."""
+        """Return the law of drafts along a text, from which all plans are walked."""
 
     @abc.abstractmethod
     def plans(self, laws: Sequence[Any], *, limits: Limits, starts: int) -> Iterator[Plan]:
@@ -150,12 +150,12 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def probes(self, limits: Limits) -> Iterator[Decoder]:
-        """Yield a few decoders whose steps, when timed, tell what others of the family cost."""
+        """Yield a few decoders whose timed steps determine the costs of the family."""
 
 
 @final
 class Chains(Family):
-    """One sequence of drafts: what engines do today."""
+    """One sequence of drafts, as engines draft today."""
 
     name, needs = "chain", "the draft's probabilities"
 
@@ -240,7 +240,7 @@ class Sequences(Family):
                 yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
-        """Yield few and many, short and long ones."""
+        """Yield decoders with few and many, short and long sequences."""
         fewest, most = min(limits.numbers, default=0), max(limits.numbers, default=0)
         for number, length in {(fewest, 1), (fewest, 4), (most, 2), (most, 8)}:
             if number and (length := min(limits.depth, length, limits.nodes // number)):
@@ -277,7 +277,7 @@ class ScoredSequences(Family):
         ]
 
     def plans(self, laws: Sequence[list[Walk]], *, limits: Limits, starts: int) -> Iterator[Plan]:
-        """Yield those of which some step was seen."""
+        """Yield the plans with at least one walked step."""
         for decoder, row in zip(self.probes(limits), zip(*laws, strict=True), strict=True):
             number, length = decoder.num_drafts, decoder.length
             text = f"RefinedScores({number}, {length})"
@@ -353,10 +353,10 @@ class MatchedTrees(Family):
 
     @abc.abstractmethod
     def named(self, size: int, depth: int, scale: float | None) -> tuple[str, str, Decoder]:
-        """Return the decoder's call, what a reader calls it, and the decoder."""
+        """Return the decoder's call, the name for readers, and the decoder."""
 
     def plans(self, laws: Sequence[MatchLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
-        """Yield every size with every depth that it can reach."""
+        """Yield every size with every depth up to the size."""
         for place, size in enumerate(size for size in laws[0].sizes if size > 1):
             for depth in range(1, min(limits.depth, size) + 1):
                 walks = tuple(Walk.of(*law.at(size=size, depth=depth)) for law in laws)
@@ -368,7 +368,7 @@ class MatchedTrees(Family):
                 yield Plan(self.name, *named, walks, Work(calls, drafting, size))
 
     def probes(self, limits: Limits) -> Iterator[Decoder]:
-        """Yield small and large ones."""
+        """Yield small and large trees."""
         for size, depth in ((2, 1), (8, 3), (16, 5)):
             if size <= limits.nodes and depth <= limits.depth:
                 yield self.named(size, depth, 1.0)[-1]
@@ -376,12 +376,12 @@ class MatchedTrees(Family):
 
 @final
 class LikeliestTrees(MatchedTrees):
-    """Trees of the paths that the drafter holds likeliest, as EAGLE-2 drafts them."""
+    """Trees of the draft's likeliest paths, as EAGLE-2 drafts."""
 
     name, needs = "likeliest tree", "tree attention"
 
     def law(self, reading: Reading) -> MatchLaw:
-        """Return what the trees of every size and depth hold of the text."""
+        """Return the matches of the text by trees of every size and depth."""
         return match_law(
             reading.draft,
             reading.text,
@@ -392,15 +392,14 @@ class LikeliestTrees(MatchedTrees):
         )
 
     def named(self, size: int, depth: int, scale: float | None) -> tuple[str, str, Decoder]:
-        """Return the decoder, which has no scale."""
+        """Return call, name and decoder, which has no scale."""
         words = f"likeliest tree of {size}, depth {depth}"
         return f"LikeliestTree({size}, {depth})", words, LikeliestTree(size, depth)
 
 
 @final
 class NoiseTrees(MatchedTrees):
-    """Trees of the paths that the target most likely takes given its noise, which drafter and
-    sampler share.
+    """Trees of the target's likeliest paths given the noise that drafter and sampler share.
 
     Their scale is fitted on the first texts, on noise of its own; once these are read it stays, so
     that timings of one decoder add up.
@@ -410,7 +409,9 @@ class NoiseTrees(MatchedTrees):
     needs = "tree attention, the sampler's noise by seed and position"
 
     def law(self, reading: Reading) -> MatchLaw:
-        """Return what the trees of every size and depth hold of the text, on noise given it."""
+        """Return the matches of the text by trees of every size and depth, on noise given the
+        text.
+        """
         heard = (*reading.before, reading.text)[:SCALE_TEXTS]
         fitted = noise_scale(heard, [noise_given(text, reading.rng) for text in heard])
         return noise_law(
@@ -425,7 +426,7 @@ class NoiseTrees(MatchedTrees):
         )
 
     def named(self, size: int, depth: int, scale: float | None) -> tuple[str, str, Decoder]:
-        """Return the decoder with the scale of its laws."""
+        """Return call, name and decoder, with the scale of the laws."""
         assert scale is not None
         words = f"noise tree {size} x {depth}, scale {scale}"
         return f"NoiseTree({size}, {depth}, {scale})", words, NoiseTree(size, depth, scale)
@@ -449,4 +450,4 @@ FAMILIES: tuple[Family, ...] = (
 """Every family that is compared."""
 
 NEEDS = {family.name: family.needs for family in FAMILIES}
-"""What an engine must have for the plans of each."""
+"""Requirements on an engine for the plans of each family."""

@@ -1,4 +1,4 @@
-"""Exact laws of what becomes of drafts at one position, given the token that comes out.
+"""Exact laws of accepted drafts at one position, given the output token.
 
 The output of a lossless step is the target's, so a text sampled from the target alone is a text of
 every lossless decoder. Given the text, what was drafted is all that is random: at a position with m
@@ -44,7 +44,8 @@ from otm.verifiers.optimal.verifier import OptimalRule, optimal_rule
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SurvivorLaw:
-    """What becomes of i.i.d. drafts at n positions, for up to K of them.
+    """The law of the number of i.i.d. drafts equal to the output, at n positions, for up to K
+    drafts.
 
     Attributes:
         given: `(n, K + 1, K + 1)`, `given[t, m, j]` = Pr(j of m drafts equal the output | the
@@ -59,11 +60,13 @@ class SurvivorLaw:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RankLaw:
-    """What becomes of children drawn without replacement at n positions, for up to K of them.
+    """The law of the accepted rank of children drawn without replacement, at n positions, up to
+    rank K.
 
     Attributes:
         given: `(n, K)`, Pr(the child of this rank is accepted | the output is the text's token).
-        accepted: `(n, K)`, Pr(it is accepted, and does not end the text), whatever the output.
+        accepted: `(n, K)`, Pr(the child is accepted, and does not end the text), whatever the
+            output.
     """
 
     given: Floats
@@ -114,7 +117,7 @@ def optimal_survivors(
 def single_survivors(
     joint: Floats, q: Floats, tokens: NDArray[np.int64], *, eos: int | None
 ) -> SurvivorLaw:
-    """Return the law of one draft, whatever verifies it.
+    """Return the law of one draft under any verifier, from the joint law of draft and output.
 
     Args:
         joint: `(n, V)`, Pr(the draft and the output are both this token).
@@ -247,7 +250,9 @@ def _overtaken(rates: Floats, most: int) -> Floats:
 
 
 def _counts(times: Floats, moments: Floats, large: Floats, most: int) -> Floats:
-    """Count arrivals of small rates, known by Σ λ, …, Σ λ⁴, and of large ones."""
+    """Return the law of the number of arrivals, from Σ λ, …, Σ λ⁴ of small rates and from large
+    rates.
+    """
     one, two, three, four = (moments[i - 1] * times**i for i in (1, 2, 3, 4))
     # log(1 + (e^u − 1)z) by powers of u: z, z − z², z − 3z² + 2z³, z − 7z² + 12z³ − 6z⁴; times the
     # power of z, for the recursion.

@@ -1,4 +1,4 @@
-"""What first drafts are lost to along sampled texts, and what the best drafter would win.
+"""Losses of first drafts along sampled texts, and the tokens within reach of the best drafter.
 
 The parts are `otm.losses.acceptance_losses` at random positions of the texts, from both models'
 logits: of one draft, and of as many as the advised plan begins with, drawn independently. Where the
@@ -39,13 +39,13 @@ SEVERAL = {name: words for name, words in PARTS.items() if name != "ranking"} | 
 
 @dataclasses.dataclass(frozen=True)
 class SeveralLosses:
-    """What becomes of several first drafts, drawn independently.
+    """Acceptance and losses of several first drafts, drawn independently.
 
     Attributes:
         drafts: k.
         verifier: who checks them, in words.
         accepted: how often one of them is accepted.
-        parts: what the others are lost to, by name; with `accepted` they add up to 1.
+        parts: losses by cause; with `accepted` they add up to 1.
     """
 
     drafts: int
@@ -56,7 +56,7 @@ class SeveralLosses:
 
 @dataclasses.dataclass(frozen=True)
 class RoundedDrafts:
-    """What changes where drafts are drawn from masses in bfloat16 and verified by exact ratios.
+    """Changes where drafts are drawn from masses in bfloat16 and verified by exact ratios.
 
     Attributes:
         gain: acceptance of one draft, against exact masses; a loss is negative.
@@ -72,17 +72,17 @@ class RoundedDrafts:
 
 @dataclasses.dataclass(frozen=True)
 class DraftLosses:
-    """What becomes of first drafts.
+    """Acceptance and losses of first drafts.
 
     Attributes:
         accepted: the share of single drafts that the best verifier accepts.
-        parts: what the others are lost to, by name; with `accepted` they add up to 1.
+        parts: losses by cause; with `accepted` they add up to 1.
         size, length: N and L of the trees.
-        tokens: per call, with the tree that the draft holds likeliest.
-        clairvoyant: with the one that the target does.
-        positions: how many were looked at.
+        tokens: per call, with the draft's likeliest tree.
+        clairvoyant: per call, with the target's likeliest tree.
+        positions: number of measured positions.
         several: the same of as many drafts as the advised plan begins with; None for one.
-        rounding: what bfloat16 changes, where the draft model computes in it.
+        rounding: the effect of bfloat16, where the draft model computes in it.
     """
 
     accepted: Estimate
@@ -108,13 +108,13 @@ def measure_losses(
     rng: np.random.Generator,
     rounded: bool = False,
 ) -> DraftLosses:
-    """Look at random positions of texts until the time is over, at those of one text at least.
+    """Measure losses at random positions of texts until the time is over, of one text at least.
 
     Args:
         draft, target: the models.
         sampled: texts as (prompt, its tokens, the continuation).
         decoder: the advised plan.
-        tree: of how many tokens and levels trees are grown.
+        tree: numbers of tokens and levels of the grown trees.
         eos: the token that ends a text, beyond which nothing is won.
         seconds: of looking.
         rng: chooses texts and positions.
@@ -180,7 +180,9 @@ def measure_losses(
 def first_drafts(
     decoder: Decoder, draft: LanguageModel, contexts: Sequence[tuple[int, ...]]
 ) -> int:
-    """Return how many drafts a plan begins with, the rounded mean where contexts differ."""
+    """Return the number of drafts that a plan begins with, the rounded mean where contexts
+    differ.
+    """
     if isinstance(decoder, StaticDecoder):
         return len(decoder.shape.children(0))
     if not isinstance(decoder, LikeliestTree):

@@ -1,4 +1,4 @@
-"""Texts sampled from the target, as every lossless decoder writes them, and both laws there."""
+"""Texts sampled from the target, with both models' distributions at each token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sample_text(
     eos: int | None,
     seed: Sequence[int],
 ) -> SampledText | None:
-    """Continue a prompt by samples from the target, None where it leaves no room.
+    """Continue a prompt by samples from the target; None if there is no room for a text.
 
     Args:
         draft, target: the two models.

@@ -1,4 +1,4 @@
-"""The advice on one screen: what to do, how plans compare, what limits them, what engines need."""
+"""The advice on one screen: the verdict, the plans, the costs and losses, settings for engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAGES: dict[type[Decoder], str] = {
     BlockVerification: "kernels",
     RefinedScores: "kernels",
 }
-"""What to read on decoders that no engine has an option for."""
+"""Guide pages on decoders that no engine has an option for."""
 
 
 def screen(
@@ -40,14 +40,14 @@ def screen(
     passes: CostSurface | None,
     lost: DraftLosses | None,
 ) -> str:
-    """Return the answer.
+    """Render the advice as text.
 
     Args:
         advice: what was measured.
         draft: the draft model's name, for engines.
         surroundings: device, threads, dtype, load and whatever else the costs depend on.
         passes: calls by context length; None if there was no time.
-        lost: what drafts are lost to; None likewise.
+        lost: the losses of drafts; None likewise.
     """
     lines = [
         *_headline(advice),
@@ -62,7 +62,7 @@ def screen(
 
 
 def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
-    """Return predicted beside measured wall time."""
+    """Render predicted beside measured wall time."""
     if not trials:
         return "run     no prompt leaves room for a text; nothing was run"
     rows: list[tuple[str, ...]] = [
@@ -102,12 +102,12 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
 
 
 def _at_most(percent: float) -> int:
-    """Return the whole number that is no less, but for what subtracting rounds off."""
+    """Round a percentage up to an integer, up to errors of subtraction."""
     return math.ceil(percent - 1e-9)
 
 
 def so_far(advice: Advice) -> str:
-    """Return the answer as it stands while measuring goes on, in two lines."""
+    """Render the answer while measuring goes on, in two lines."""
     what, how_much = (line.strip() for line in itertools.islice(_headline(advice), 2))
     return f"so far  {what}\n        {how_much}; measuring goes on"
 

@@ -1,4 +1,4 @@
-"""Speed-ups of plans with intervals that hold for all of them at once, and the verdict.
+"""Speed-ups of plans with simultaneous intervals, and the verdict.
 
 log speed-up = log E[tokens per step] − log (seconds of a step / seconds of plain decoding's). The
 first term is a ratio of totals over texts, clustered by prompt; the second a median over rounds of
@@ -64,11 +64,11 @@ class Tokens:
 
     @property
     def clusters(self) -> int:
-        """C."""
+        """C, the number of prompts."""
         return len(self.influence)
 
     def critical(self, *, error: float, seed: int) -> float:
-        """Return what the largest |t| of the plans exceeds at this rate; NaN for one prompt."""
+        """Return the 1 − `error` quantile of the largest |t| over all plans; NaN for one prompt."""
         if self.clusters < 2:
             return float("nan")
         rng, freedom = np.random.default_rng(seed), self.clusters - 1
@@ -87,7 +87,7 @@ class Tokens:
 
 
 def speedup(ratio: float, influence: Floats, *, clock_error: float, critical: float) -> Estimate:
-    """Return a speed-up with its interval.
+    """Return a speed-up with an interval from the errors of tokens and times.
 
     Args:
         ratio: its value.
@@ -100,7 +100,7 @@ def speedup(ratio: float, influence: Floats, *, clock_error: float, critical: fl
 
 
 def verdict_of(best: Estimate, others: Sequence[Estimate]) -> Verdict:
-    """Return whether the best plan is faster than plain decoding, no plan is, or neither is sure.
+    """Return the verdict on speculation from the intervals of the best and the other plans.
 
     >>> verdict_of(Estimate(1.2, 1.1, 1.3), [])
     'speculate'

@@ -1,4 +1,4 @@
-"""Run plain decoding and every plan that the advice shows, beside what was predicted.
+"""Runs of plain decoding and of every advised plan, beside the predictions.
 
 Tokens per call are those of the advice. Seconds are timed again, a few steps between the texts:
 other load on a machine comes and goes, and what is tested is whether texts cost what their steps
@@ -111,7 +111,7 @@ def run_trials(
 
 
 def _trial(clock: Clock, way: Row | None, done: Floats, plain: Floats) -> Trial:
-    """Compare what was done with what was predicted."""
+    """Return the measured totals of one way of decoding beside the predictions."""
     texts, tokens, calls, seconds = done.tolist()
     each = predicted_text(clock, None, plain[1] / plain[0]) / (plain[1] / plain[0])
     predicted = texts * predicted_text(clock, way, tokens / texts)

@@ -30,12 +30,12 @@ from .laws import RankLaw, SurvivorLaw
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Walk:
-    """What a decoder is expected to do on one text, by the place where a step starts.
+    """The expected steps of a decoder along one text, by starting position.
 
     Attributes:
         visits: `(starts,)` v, the expected number of steps that start there.
-        reached: `(L + 1, starts)` G, what the walk goes by.
-        gained: `(L, starts)` S, what its steps yield.
+        reached: `(L + 1, starts)` G, which determines where the next step starts.
+        gained: `(L, starts)` S, the expected accepted drafts of the steps by level.
     """
 
     visits: Floats
@@ -64,12 +64,13 @@ class Walk:
 
 
 def along_all_lengths(law: SurvivorLaw, *, num_drafts: int, most: int, starts: int) -> list[Walk]:
-    """Walk with K i.i.d. sequences of 1, 2, …, `most` drafts; those that agree with the output
-    survive.
+    """Walk with K i.i.d. sequences of 1, 2, …, `most` drafts.
+
+    The sequences that agree with the output survive.
 
     Args:
         law: at the positions of one text, for at least K drafts.
-        num_drafts, most: K, and how many lengths.
+        num_drafts, most: K, and the number of lengths.
         starts: steps start before this position.
     """
     number = len(law.given)
@@ -137,7 +138,7 @@ def along_scores(
     eos: int | None,
     rng: np.random.Generator,
 ) -> Walk:
-    """Decode a text by refined scores; steps count with what they have to expect of their drafts.
+    """Decode a text by refined scores; each step counts with the expected tokens given the drafts.
 
     Args:
         draft, target: the models.
@@ -182,9 +183,9 @@ def along_tree(law: RankLaw, *, shape: TreeShape, starts: int) -> Walk:
 
 
 def tree_gains(laws: Sequence[RankLaw], *, shape: TreeShape, starts: int) -> Floats:
-    """Return how many of each text's steps accept each vertex, `(texts, n + 1)`.
+    """Return the number of each text's steps that accept each vertex, `(texts, n + 1)`.
 
-    All of them accept the root.
+    All steps accept the root.
 
     Args:
         laws: at the positions of each text.
