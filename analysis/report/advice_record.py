@@ -1,4 +1,4 @@
-"""A record of `advise`: its answer at its own setting, and its costs for every other one."""
+"""A record of `advise`: the answer at the measured setting, and costs for every other setting."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .verdict_card import (
 )
 
 FORMAT, VERSION = "otm.advice", 1
-"""Of the records that are read; what writes them needs torch, and a report does not."""
+"""Format of the records that are read; the module that writes them needs torch."""
 
 _KINDS = {"chain": "chain", "levels": "K sequences, optimal", "ranks": "static tree"}
-"""Whose steps in `advise` a kind of plan resembles."""
+"""The family of `advise` whose steps a kind of plan resembles."""
 
 _LONGEST_DECODER = 48
 _VERDICTS = {"speculate": SPECULATE, "do not speculate": STOP}
@@ -39,12 +39,12 @@ _VERDICTS = {"speculate": SPECULATE, "do not speculate": STOP}
 
 @dataclasses.dataclass(frozen=True)
 class AdviceRecord:
-    """What a record of `advise` says.
+    """The answer and the costs in a record of `advise`.
 
     Attributes:
-        card: its answer.
-        costs: what it measured.
-        processing: by side, what was done with the logits.
+        card: the answer.
+        costs: the measured costs.
+        processing: of the logits, by side.
     """
 
     card: Card
@@ -52,7 +52,7 @@ class AdviceRecord:
     processing: dict[str, dict[str, Any]]
 
     def setting(self, run: Run, found: Aggregates) -> int | None:
-        """Return which of the run's settings it was measured at, None if at another one."""
+        """Return the index of the run's setting at which `advise` measured, or None."""
         draft = {f"draft_{name}": value for name, value in self.processing["draft"].items()}
         return run.setting_of(self.processing["target"] | draft, found.strata.settings)
 
@@ -61,7 +61,7 @@ def read_advice(path: Path) -> AdviceRecord:
     """Read a record of `advise`.
 
     Raises:
-        AnalysisError: if the file is none.
+        AnalysisError: if the file is no such record.
     """
     record = read_object(path, "a record of advise")
     if (record.get("format"), record.get("version")) != (FORMAT, VERSION):

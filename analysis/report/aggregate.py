@@ -79,7 +79,7 @@ class Aggregates:
 
 
 def aggregate(run: Run) -> Aggregates:
-    """Average a run.
+    """Average a run by setting, over all positions and in bins.
 
     Memory: at most about 512 MiB of tables, whatever the number of rows and prompts; the number of
     clusters that prompts are spread over gives way first.
@@ -97,7 +97,7 @@ def aggregate(run: Run) -> Aggregates:
 
 
 class _Columns:
-    """Which columns are read, and where they stand in a row of values."""
+    """The columns to read, and the place of each in a row of values."""
 
     def __init__(self, run: Run) -> None:
         schemes, statistics = run.schemes, run.statistics
@@ -191,7 +191,7 @@ class _Tables:
         return gaps
 
     def finish(self) -> Aggregates:
-        """Turn sums into means with their intervals."""
+        """Turn sums into means with intervals."""
         settings, count = range(len(self.found.settings)), self.columns.num_schemes
         totals = [self.by_position.tables([s * BINS + b for b in range(BINS)]) for s in settings]
         both = [self._means(tables) for tables in totals]
@@ -253,7 +253,7 @@ class _Tables:
 
 
 def _num_clusters(found: Strata, columns: _Columns) -> int:
-    """Return how many clusters fit into memory; all prompts their own if possible."""
+    """Return the number of clusters that fit into memory, a cluster for each prompt if possible."""
     settings, wide = len(found.settings), len(columns.schemes) + 1
     fixed = 8 * settings * columns.num_schemes * Histograms.BINS
     # sums and counts: two tables by bins, the gaps of schemes at both ends, and statistics
@@ -296,7 +296,7 @@ SettingValues = tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Strata:
-    """What one pass over the small columns finds.
+    """Settings, prompts and bin edges of a run, from one pass over the small columns.
 
     Attributes:
         settings: the distinct sampling settings, ascending; one value per setting column.
@@ -316,7 +316,7 @@ class Strata:
 
     @property
     def num_prompts(self) -> int:
-        """How many prompts have rows."""
+        """Number of prompts with rows."""
         return len(self.prompts)
 
 
@@ -365,14 +365,14 @@ def strata_of(run: Run) -> Strata:
 
 
 def first_setting(settings: tuple[SettingValues, ...]) -> int:
-    """Return the setting that is shown first: the one nearest to plain sampling, all ones."""
+    """Return the index of the setting nearest to plain sampling, where all values are 1."""
     return min(range(len(settings)), key=lambda i: sum(abs(value - 1.0) for value in settings[i]))
 
 
 def setting_keys(
     run: Run, batch: dict[str, NDArray[Any]]
 ) -> tuple[list[SettingValues], NDArray[np.int64]]:
-    """Return the distinct settings of a batch, and which each row has."""
+    """Return the distinct settings of a batch, and the index of each row's setting."""
     table = np.column_stack([batch[name] for name in run.setting_columns])
     if not np.isfinite(table).all():
         raise AnalysisError(
@@ -384,5 +384,5 @@ def setting_keys(
 
 
 def middle_of(lower: Floats, upper: Floats) -> Floats:
-    """Return the middle of an interval, its lower end where nothing bounds it above."""
+    """Return the middle of an interval, or the lower end if there is no upper bound."""
     return np.where(np.isfinite(upper), (lower + upper) / 2, lower)

@@ -33,16 +33,16 @@ from .verdict_card import (
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What the report answers.
+    """The answers of a report by sampling setting, with plans and costs.
 
     Attributes:
-        plans: what can be drafted, by setting.
+        plans: by setting.
         costs: measured ones, None where the answer is a range.
         cards: the answer, by setting.
         first: the setting that is shown first: the advice's own, or the one nearest to plain
             sampling.
         advised: the setting that `advise` answers for itself, None without one.
-        warnings: what makes run and costs hard to compare.
+        warnings: reasons why run and costs are hard to compare.
         budget: drafted tokens at most.
     """
 
@@ -63,7 +63,7 @@ def answer_run(
     Args:
         run, found: what was measured.
         latency: costs of passes, which stand before those of the advice.
-        advice: what `advise` said.
+        advice: the record of `advise`.
     """
     quantile = float(t_quantile(found.num_clusters))
     plans = tuple(
@@ -105,7 +105,7 @@ def _other_models(run: Run, costs: list[Costs]) -> list[str]:
 
 
 def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
-    """Return what the page's script answers with, as JSON values."""
+    """Return the answers for the page's script, as JSON values."""
     verifiers = {str(plan.scheme): plan.verifier for plans in answer.plans for plan in plans.all}
     return {
         "first": answer.first,

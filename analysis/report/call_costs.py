@@ -1,4 +1,4 @@
-"""What a call costs in steps of plain decoding: measured on a machine, or assumed.
+"""Costs of a call in steps of plain decoding, measured on a machine or assumed.
 
 A call drafts a tree level by level, one draft pass a level, and lets the target check all of it at
 once:
@@ -70,7 +70,7 @@ class Costs:
 
     @property
     def most_nodes(self) -> int:
-        """The largest number of drafted tokens that these costs speak of."""
+        """The largest number of drafted tokens that these costs cover."""
         return min(MOST_NODES, int(self.target[-1][0]))
 
     def drafting(self, width: int) -> float:
@@ -91,7 +91,7 @@ class Costs:
 def read_latency(path: Path) -> Costs:
     """Read costs from a record of `latency` or a cost surface.
 
-    Of a surface, which `otm.engines.read_costs` takes, it is batch 1 and the first context.
+    A surface, as `otm.engines.read_costs` takes, is read at batch 1 and the first context.
 
     Raises:
         AnalysisError: if the file is neither.
@@ -115,7 +115,7 @@ def read_latency(path: Path) -> Costs:
 
 @contextlib.contextmanager
 def whole_record(path: Path, command: str) -> Iterator[None]:
-    """Turn what a damaged record of a command breaks into an `AnalysisError`."""
+    """Turn the errors of a damaged record of a command into an `AnalysisError`."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
@@ -147,7 +147,7 @@ def measured_costs(
     rest: dict[str, tuple[float, float, float]] | None = None,
     models: Mapping[str, Any] | None = None,
 ) -> Costs:
-    """Return measured costs.
+    """Check measured costs and return them as `Costs`.
 
     Raises:
         AnalysisError: if a cost is not finite, a target pass not positive, or one drafted token was

@@ -1,4 +1,4 @@
-"""A decode run's records: measured block efficiency beside what acceptance predicts."""
+"""Records of a decode run: measured block efficiency beside the prediction from acceptance."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class DecodeRow:
 
 @dataclasses.dataclass(frozen=True)
 class DecodeRun:
-    """A decode run as read: rows without predictions, and what they were decoded with."""
+    """A decode run as read: rows without predictions, and the settings of the decoding."""
 
     rows: tuple[DecodeRow, ...]
     settings: dict[str, Any]
 
     def predicted(self, run: Run, found: Aggregates) -> tuple[DecodeRow, ...]:
-        """Return the rows with what the measured run predicts at the same sampling setting."""
+        """Return the rows with the measured run's predictions at the same sampling setting."""
         setting = self.setting(run, found)
         if setting is None:
             return self.rows
@@ -70,7 +70,7 @@ class DecodeRun:
         )
 
     def notes(self, run: Run, found: Aggregates) -> list[str]:
-        """Return what makes the two runs hard to compare."""
+        """List the differences that make the two runs hard to compare."""
         told = []
         theirs, ours = self.settings.get("weights"), run.section("provenance").get("weights")
         if theirs != ours and isinstance(theirs, dict) and isinstance(ours, dict):
@@ -95,7 +95,7 @@ class DecodeRun:
         return told
 
     def setting(self, run: Run, found: Aggregates) -> int | None:
-        """Return which of the measured run's settings was decoded at, None if another one."""
+        """Return the index of the measured run's setting that was decoded at, or None."""
         return run.setting_of(self.settings, found.strata.settings)
 
 

@@ -147,7 +147,7 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
 
 
 def interval_words(run: Run, found: Aggregates) -> str:
-    """Return how acceptance was computed in this run, and what the bands of the charts mean."""
+    """Explain the computation of acceptance in this run, and the bands of the charts."""
     if found.strata.num_prompts < 2:
         words = "All positions come from one prompt, so no interval over prompts can be given."
     else:
@@ -165,7 +165,7 @@ def interval_words(run: Run, found: Aggregates) -> str:
 
 
 def band_words(run: Run, found: Aggregates) -> str:
-    """Return what lines and bands are in the charts of a run of intervals, nothing otherwise."""
+    """Explain lines and bands in the charts of a run of intervals; empty for any other run."""
     if not run.is_interval:
         return ""
     widened = "" if found.strata.num_prompts < 2 else ", widened by the 95 % interval over prompts"
@@ -173,7 +173,7 @@ def band_words(run: Run, found: Aggregates) -> str:
 
 
 def setting_words(label: str, settings: int, *, advised: bool) -> str:
-    """Return which sampling setting is shown first, and by what rule it was chosen."""
+    """Name the sampling setting that is shown first, with the reason."""
     if settings == 1:
         return f"Sampling: {label}"
     which = "the one that the advice is for" if advised else "the nearest to plain sampling"
@@ -221,7 +221,7 @@ def method(run: Run, found: Aggregates) -> list[str]:
 
 
 def warnings(run: Run, found: Aggregates) -> list[str]:
-    """Return what a reader must know before reading a number."""
+    """List the warnings that a reader needs before any number."""
     told = []
     if len(run.shards) < run.num_shards_planned:
         told.append(

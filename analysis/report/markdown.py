@@ -12,7 +12,7 @@ _MOST_TABLES = 12
 
 
 def render(view: dict[str, Any]) -> str:
-    """Return the summary of a report's view."""
+    """Render a report's view as Markdown."""
     card = view["card"]
     blocks = [f"# {escaped(view['title'])}", f"## {escaped(card.title)}: {escaped(card.what)}"]
     blocks += ["\n".join(f"* {escaped(line)}" for line in [view["setting_words"], *card.lines[1:]])]
@@ -97,7 +97,7 @@ def render(view: dict[str, Any]) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return text that Markdown shows as it is: on one line, no markup, no HTML.
+    r"""Escape text for Markdown: one line, no markup, no HTML.
 
     >>> escaped("a|b <i> [x](y)")
     'a\\|b &lt;i&gt; \\[x\\](y)'

@@ -43,7 +43,7 @@ class NextToken:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PromptComparison:
-    """The table of schemes after a prompt, and what bounds them."""
+    """The table of schemes after a prompt, with bounds in words."""
 
     prompt: str
     table: otm.comparison.Comparison
@@ -64,8 +64,8 @@ def compare_next(
 ) -> PromptComparison:
     """Compare every scheme that reaches a full vocabulary, in seconds to minutes by V and k.
 
-    After several prompts the table holds the means over them, and in place of the bounds there is
-    how far they are known.
+    After several prompts the table holds the means over them, with half-widths in place of the
+    bounds.
     """
     tables = [_table_of(one, k, samples, rng) for one in counted(found, "schemes after prompts")]
     if len(found) > 1:
@@ -98,7 +98,7 @@ def _table_of(
 
 
 def _spread(tables: Sequence[otm.comparison.Comparison]) -> str:
-    """Return how far the mean optima of i.i.d. drafts are known from so many prompts."""
+    """Return the half-widths of the mean optima of i.i.d. drafts over prompts, in words."""
     optima: dict[int, list[float]] = {}
     for table in tables:
         here = {row.law.size: row.optimum for row in table.rows if isinstance(row.law, otm.IID)}
@@ -114,7 +114,7 @@ def _spread(tables: Sequence[otm.comparison.Comparison]) -> str:
 
 
 def _mean_row(rows: Sequence[otm.comparison.ComparisonRow]) -> otm.comparison.ComparisonRow:
-    """Return the means of one scheme's numbers over prompts, those that every prompt has."""
+    """Average one scheme's numbers over prompts; a number that some prompt lacks is None."""
 
     def mean(values: Sequence[float | None]) -> float | None:
         there = [value for value in values if value is not None]
@@ -134,8 +134,9 @@ def _mean_row(rows: Sequence[otm.comparison.ComparisonRow]) -> otm.comparison.Co
 
 
 def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
-    """Return the default verifiers that apply at some k without enumerating draft sequences, and
-    to which the numbers of tokens mean nothing, as in text.
+    """Return the default verifiers that suit text at full vocabulary size, for some k.
+
+    They enumerate no draft sequences, and the numbers of tokens mean nothing to them.
     """
     made = [make() for make in otm.verifiers.VERIFIERS if make.equivariant and not make.is_plan]
     return [
@@ -148,7 +149,8 @@ def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
 def trees_table(
     problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator
 ) -> str:
-    """Return optimal trees of recursive rejection and their bound, each vertex as this pair.
+    """Tabulate optimal trees of recursive rejection and an upper bound, with every vertex as this
+    pair.
 
     Args:
         problem: the pair.
@@ -210,7 +212,7 @@ def _likely(
 
 
 def plot_comparison(result: PromptComparison, path: Path) -> None:
-    """Draw acceptance against k, a panel for each draft law: its optimum and the best schemes.
+    """Draw acceptance against k, a panel for each draft law with the optimum and the best schemes.
 
     `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the
     table only.

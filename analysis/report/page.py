@@ -25,7 +25,7 @@ _HERE = Path(__file__).parent
 
 
 def render(view: dict[str, Any], data: dict[str, Any]) -> str:
-    """Return the page.
+    """Render the HTML page.
 
     Args:
         view: what the template shows as text; see `page_texts`.
@@ -48,7 +48,7 @@ def render(view: dict[str, Any], data: dict[str, Any]) -> str:
 
 
 def embedded_json(data: Any) -> str:
-    r"""Return JSON that can stand inside a script element whatever its strings say.
+    r"""Return JSON that is safe inside a script element, whatever the strings contain.
 
     NaN and infinity are refused.
 
@@ -61,12 +61,12 @@ def embedded_json(data: Any) -> str:
 
 @functools.cache
 def _packed_plotly() -> str:
-    """Return the library that draws, as gzip's bytes in letters."""
+    """Return plotly.js, compressed and in base64."""
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _script(text: str) -> str:
-    """Return our own code, checked to stay inside its element."""
+    """Escape the page's own script so that the script element cannot end early."""
     text = text.replace("\r\n", "\n")  # as the browser reads it, so that the hash agrees
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 

@@ -1,4 +1,4 @@
-"""What the page's template and the Markdown summary show as text."""
+"""The texts of the page's template and of the Markdown summary."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST_VALUE = 400
 
 
 def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) -> dict[str, Any]:
-    """Return the text of a report, plain strings throughout; whoever writes it escapes it."""
+    """Return the texts of a report as plain strings, which the writer escapes."""
     schemes = schemes_of(run)
     labels = setting_labels(run, found)
     return {
@@ -80,7 +80,7 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
 
 
 def model_name(run: Run, side: str) -> str:
-    """Return a model's name, of a path its end, of a recorded trace that in its metadata."""
+    """Return a model's name: the end of a path, or the name in a recorded trace."""
     recorded = (run.trace or {}).get(f"{side}_model")
     name = str(run.section("settings").get(side) or recorded or f"unnamed {side}")
     return printable("/".join(name.replace("\\", "/").rstrip("/").split("/")[-2:]))[:120]
@@ -120,7 +120,7 @@ def _intro(run: Run, found: Aggregates) -> str:
 
 
 def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
-    """Return the hardest and the easiest prompts of each setting with what is known of them."""
+    """List the hardest and the easiest prompts of each setting with overlap, name and text."""
     if found.prompts is None or len(found.prompts[0][0]) < 2:
         return []
     chosen = []
@@ -160,7 +160,7 @@ def _decode_row(row: DecodeRow) -> dict[str, str]:
 
 
 def _lost(run: Run, found: Aggregates, setting: int) -> dict[str, Any]:
-    """Return as text what first drafts are lost to and what a clairvoyant drafter would win."""
+    """Return the losses of first drafts and the gain of a clairvoyant drafter, as text."""
     likeliest = [
         (f"{k}", f"{own:.4f}", f"{best:.4f}") for k, own, best in likeliest_of(run, found, setting)
     ]
@@ -250,7 +250,7 @@ def _number(value: float) -> str:
 
 
 def _infinite_words(never: float, unbounded: float) -> str:
-    """Say at which share of positions a quantity is infinite, and at which it could be."""
+    """Describe the shares of positions at which a quantity is infinite or unbounded."""
     told = []
     if never > 0:
         told.append(f"infinite at {100 * never:.1f} % of positions, left out of the mean")
@@ -274,7 +274,7 @@ def first_k(run: Run) -> int:
 
 
 def short(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting: int) -> list[str]:
-    """Say the main findings on acceptance at a setting."""
+    """List the main findings on acceptance at a setting."""
     mean, upper = found.lower[setting].value, found.upper[setting].value
     lines = []
     single = next(
@@ -333,7 +333,7 @@ def _short_gap(run: Run, found: Aggregates, schemes: tuple[Scheme, ...], setting
 
 
 def _short_trees(run: Run, found: Aggregates, setting: int) -> list[str]:
-    """Say what a call yields that drafts a tree, and which one to draft, if the run has them."""
+    """List the tokens per call of drafted trees with the better tree, if the run has trees."""
     means = {one.name: found.statistics[setting].at(i) for i, one in enumerate(run.statistics)}
     lines = []
     for size in tree_nodes(means):
@@ -352,7 +352,9 @@ def _short_trees(run: Run, found: Aggregates, setting: int) -> list[str]:
 
 
 def best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, ...]) -> str:
-    """Say which draft temperature accepts most by setting, nothing where one was measured."""
+    """Name the draft temperature of highest acceptance by setting; empty if only one was
+    measured.
+    """
     k = first_k(run)
     wanted = [
         (i, s)

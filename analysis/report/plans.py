@@ -1,7 +1,7 @@
-"""What a run's schemes can draft within a budget of tokens: chains, levels, optimal trees.
+"""Plans of a run's schemes within a budget of tokens: chains, levels, optimal trees.
 
-Levels are taken as independent, each accepting with the measured mean. What a call is expected to
-yield is then 1 + Σ over terms:
+Levels are taken as independent, each accepting with the measured mean. The expected tokens of a
+call are then 1 + Σ over terms:
 
 * a *chain* of L drafts has the terms α, α², …, α^L, α the acceptance of one draft;
 * drafts *by level*, k₁ for the root, k₂ for each of its children, …, have α_{k₁}, α_{k₁} α_{k₂}, …,
@@ -52,11 +52,11 @@ _SIZES = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Something to draft in every call.
+    """A tree to draft in every call, with the expected tokens.
 
     Attributes:
         verifier: who checks it, in words.
-        scheme: which of the run's schemes that is; −1 for the chain that engines use.
+        scheme: index of the run's scheme; −1 for the chain that engines use.
         kind: one of `KINDS`.
         name: the shape in words.
         nodes, depth: drafted tokens, and how many in a row.
@@ -103,7 +103,7 @@ CHAIN_VERIFIER = "standard speculative sampling"
 
 
 def plans_of(run: Run, found: Aggregates, setting: int, quantile: float) -> Plans:
-    """Return everything that can be drafted at a setting, as the run's numbers of drafts allow."""
+    """Return all plans at a setting that the run's numbers of drafts allow."""
     single = single_draft(run)
     mine = _Setting(run, found, setting, single)
     plans = list(mine.chains(single)) if single is not None else []
@@ -120,7 +120,7 @@ def plans_of(run: Run, found: Aggregates, setting: int, quantile: float) -> Plan
 
 
 def single_draft(run: Run) -> int | None:
-    """Return the column of standard speculative sampling, None if it was not measured."""
+    """Return the column of standard speculative sampling, None if not measured."""
     ones = [
         (scheme, i)
         for scheme in schemes_of(run)
@@ -154,7 +154,7 @@ class _Setting:
             )
 
     def of_scheme(self, place: int, scheme: Scheme) -> list[Plan]:
-        """Return the plans of a scheme that no other of its own dominates."""
+        """Return the undominated plans of a scheme."""
         columns = [i for i in scheme.columns if np.isfinite(self.lower[i]) and self.lower[i] > 0]
         if not columns:
             return []
@@ -225,7 +225,7 @@ class _Setting:
 
 
 def _by_rank(numbers: list[int], means: Floats) -> Floats | None:
-    """Return the acceptance by rank, None if it increases and greed finds no best tree."""
+    """Return the acceptance by rank, or None unless the ranks decrease, as greedy trees need."""
     vector = rank_matrix(numbers) @ means
     return (
         vector
@@ -278,7 +278,9 @@ def _named(widths: tuple[int, ...], nodes: int) -> str:
 
 
 def _best(plans: list[Plan]) -> list[Plan]:
-    """Return the plans that none of no more tokens, levels and drafting vertices equals."""
+    """Return the plans undominated in drafted tokens, levels, drafting vertices and expected
+    tokens.
+    """
     kept: list[Plan] = []
     for plan in sorted(
         plans, key=lambda plan: (plan.nodes, plan.depth, sum(plan.widths), -plan.tokens)

@@ -28,7 +28,7 @@ from ..run.shards import SAMPLING, shard_batches, shard_files
 from ..trace.base import PATH
 
 PROCESSING = dataclasses.asdict(Processing()) | {"top_p": 1.0}
-"""What is done with a model's logits, and the value of each that changes nothing."""
+"""Processing of a model's logits by name, with the values that change nothing."""
 
 SETTING_COLUMNS = (*SAMPLING, *PATH)
 
@@ -38,7 +38,7 @@ _MOST_COLUMNS = 4_096
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One measured quantity: a column of the shards, or two with its lower and upper ends.
+    """A measured quantity: one column of the shards, or two with the lower and upper ends.
 
     Attributes:
         name: the column's name, or the stem of an interval's two columns.
@@ -87,7 +87,7 @@ class StatisticColumn(Column):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A run's manifest and its finished shards.
+    """The manifest and the finished shards of a run.
 
     Attributes:
         folder: where it lies.
@@ -107,7 +107,7 @@ class Run:
     num_rows: int
 
     def section(self, name: str) -> dict[str, Any]:
-        """Return an object of the manifest, empty where it is missing or something else."""
+        """Return an object of the manifest, empty if missing or of another type."""
         return section(self.manifest, name)
 
     @property
@@ -117,29 +117,31 @@ class Run:
 
     @property
     def trace(self) -> dict[str, Any] | None:
-        """What a recorded trace says of itself, None where models were measured."""
+        """The metadata of a recorded trace, None where models were measured."""
         found = self.section("provenance").get("trace")
         return found if isinstance(found, dict) else None
 
     @property
     def num_shards_planned(self) -> int:
-        """How many shards the complete run has; those there if the manifest does not say."""
+        """Number of shards of the complete run, or of the finished shards if the manifest has
+        none.
+        """
         planned = self.section("plan").get("num_shards")
         return planned if isinstance(planned, int) else len(self.shards)
 
     @property
     def processing(self) -> dict[str, Any]:
-        """What was done with the logits beside what the columns say, by name."""
+        """Processing of the logits besides the setting columns, by name."""
         names = (*PROCESSING, *(f"draft_{name}" for name in PROCESSING))
         return {name: value for name, value in self.section("settings").items() if name in names}
 
     def setting_of(
         self, said: Mapping[str, Any], settings: Sequence[tuple[float, ...]]
     ) -> int | None:
-        """Return which of the settings a record's processing is, None if another one.
+        """Return the index of the setting that equals a record's processing, or None.
 
         Args:
-            said: values by name, `draft_…` where the draft has its own; what is not said is the
+            said: values by name, `draft_…` where the draft has its own; a missing value is the
                 default.
             settings: the run's, each in the order of `setting_columns`.
         """
@@ -151,11 +153,11 @@ class Run:
         return measured.index(wanted) if wanted in measured else None
 
     def statistic(self, name: str) -> StatisticColumn | None:
-        """Return a statistic by the name of its column."""
+        """Return the statistic with this column name, None without one."""
         return next((column for column in self.statistics if column.name == name), None)
 
     def batches(self, columns: list[str]) -> Iterator[dict[str, NDArray[Any]]]:
-        """Stream some columns as NumPy arrays, at most 16,384 rows at a time.
+        """Stream some columns as NumPy arrays, at most `ROWS_AT_ONCE` rows at a time.
 
         `prompt` and `position` are int64, others float64.
         """
@@ -169,7 +171,7 @@ class Run:
 
 
 def open_run(folder: Path) -> Run:
-    """Read a run's manifest and its shards' footers, and check that they belong together.
+    """Read a run's manifest and the shards' footers, and check that all belong together.
 
     Raises:
         AnalysisError: if the folder is no run, its manifest is damaged or of another version, no
@@ -293,7 +295,7 @@ def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a file; what cannot be read of it, at once or later, is one typed error."""
+    """Open a Parquet file; errors of opening and of reading become an `AnalysisError`."""
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             yield file
@@ -321,7 +323,7 @@ def _array(column: Any, name: str, path: Path) -> NDArray[Any]:
 
 
 def _whole(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both models' processing, what is not said of the draft being the target's."""
+    """Return both models' processing in full; missing values of the draft are the target's."""
     target = {
         name: said.get(name) if said.get(name) is not None else value
         for name, value in PROCESSING.items()

@@ -106,7 +106,7 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
 
 
 def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
-    """Return what the page's script draws of the measurements, as JSON values."""
+    """Return the measurements that the page's script draws, as JSON values."""
     schemes = schemes_of(run)
     scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
     settings = range(len(found.strata.settings))
@@ -138,7 +138,7 @@ def setting_labels(run: Run, found: Aggregates) -> list[str]:
 
 
 def setting_label(values: dict[str, float], run: Run) -> str:
-    """Return a sampling setting in words; of a recorded trace, what the trace says of its own."""
+    """Describe a sampling setting in words, for a recorded trace by the trace's metadata."""
     parts = []
     trace = run.trace
     if trace is not None:
@@ -177,7 +177,7 @@ def _kind(columns: list[SchemeColumn]) -> str:
 
 
 def _band(lower: Estimate, upper: Estimate) -> dict[str, Any]:
-    """Means in [0, 1] with outer limits; of certified intervals these enclose both ends."""
+    """Return means in [0, 1] with outer limits, which enclose both ends of certified intervals."""
     exact = lower is upper
     low, high = (
         (lower.low, upper.high)
@@ -224,9 +224,9 @@ class LossPart:
     """A share of first drafts.
 
     Attributes:
-        words: what becomes of them.
-        share: how many, with its interval over prompts.
-        adds: whether it is one of those that make 1 together.
+        words: the cause of the loss, or acceptance.
+        share: the share, with its interval over prompts.
+        adds: whether it is one of the shares that add up to 1.
     """
 
     words: str
@@ -244,7 +244,7 @@ class LossPart:
 
 
 def parts_of(run: Run, found: Aggregates, setting: int) -> list[LossPart]:
-    """Return what becomes of first drafts, the accepted ones first; nothing if not measured."""
+    """Return the shares of first drafts by cause of loss, accepted first; empty if not measured."""
     places = {column.name: i for i, column in enumerate(run.statistics)}
     optimum = _optima(run).get(1)
     if optimum is None or not all(f"lost_{name}" in places for name in PARTS):
@@ -265,7 +265,7 @@ def parts_of(run: Run, found: Aggregates, setting: int) -> list[LossPart]:
 
 
 def likeliest_of(run: Run, found: Aggregates, setting: int) -> list[tuple[int, float, float]]:
-    """Return (k, the best of k i.i.d. drafts, the target's mass of its likeliest k) for each k."""
+    """Return (k, optimum of k i.i.d. drafts, target mass of the k likeliest tokens) for each k."""
     places = {column.name: i for i, column in enumerate(run.statistics)}
     own, likeliest = found.lower[setting].value, found.statistics[setting].value
     return [
@@ -276,7 +276,7 @@ def likeliest_of(run: Run, found: Aggregates, setting: int) -> list[tuple[int, f
 
 
 def is_loss(name: str) -> bool:
-    """Return whether a statistic is shown among the losses."""
+    """Return True if a statistic is shown among the losses."""
     return name.startswith(("lost_", "rounding_", "likeliest_k"))
 
 
@@ -292,7 +292,9 @@ def _optima(run: Run) -> dict[int, int]:
 
 
 def _part(words: str, means: Estimate, place: int, *, adds: bool) -> LossPart:
-    """Return a mean with its interval; one that adds is no less than 0, whatever sums round."""
+    """Return a share with an interval, clipped to at least 0 if the share adds up to 1 with
+    others.
+    """
     share, least = means.at(place), 0.0 if adds else -math.inf
     share = dataclasses.replace(share, value=max(share.value, least))
     return LossPart(words, share.clipped(least, math.inf), adds)

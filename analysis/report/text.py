@@ -1,4 +1,4 @@
-"""Numbers and foreign text as a report shows them."""
+"""Formatting of numbers and of foreign text for a report."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def value_or_range(low: float, high: float, digits: int, unit: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """Return text without control and direction characters, which could disguise it."""
+    """Replace control and direction characters, which could disguise a text."""
     return "".join(c if c.isprintable() else {"\n": " ⏎ ", "\t": " "}.get(c, "�") for c in text)

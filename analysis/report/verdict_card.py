@@ -1,4 +1,4 @@
-"""The answer: whether to speculate, with what, and how much faster it is.
+"""The answer of a report: the verdict, the best plan and the speed-up.
 
 The page's script says the same at any costs.
 """
@@ -28,7 +28,7 @@ ASK = (
     "sliders."
 )
 CHEAP, DEAR = (0.02, 0.0), (0.5, 0.05)
-"""Draft pass and one more checked token where nothing was measured: the ends of what is shown;
+"""Draft pass and one more checked token where nothing was measured: the ends of the range;
 `call_costs` says why.
 """
 
@@ -41,7 +41,7 @@ ENDS = {
     "cheap": f"the speed of plain decoding at most: a draft pass {CHEAP[0]:g}, checking free",
     "dear": f"the speed of plain decoding: a draft pass {DEAR[0]:g}, each check {DEAR[1]:g}",
 }
-"""What the two assumed ends are called where they make a number."""
+"""Names of the two assumed ends where they make a number."""
 PREDICTED = (
     "Predicted from the run’s acceptance, levels taken as independent; intervals are over prompts."
 )
@@ -53,7 +53,7 @@ MOST_ROWS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """A ratio of speeds, or both its certified ends, and its interval over prompts."""
+    """A ratio of speeds, or both certified ends, with an interval over prompts."""
 
     value: float
     upper: float
@@ -78,7 +78,7 @@ class Speed:
 
 @dataclasses.dataclass(frozen=True)
 class Box:
-    """A number of the card, what it is, and a remark."""
+    """A number of the card with a label and a remark."""
 
     value: str
     label: str
@@ -87,7 +87,7 @@ class Box:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What a reader sees first.
+    """The top of a report: verdict, numbers and a table.
 
     Attributes:
         title: the verdict.
@@ -95,7 +95,7 @@ class Card:
         what: what to do.
         who: by which verifier.
         boxes: the numbers.
-        basis: what they stand on.
+        basis: what they rest on.
         ask: what would make them better.
         head, rows: the table below the chart.
     """
@@ -111,12 +111,12 @@ class Card:
 
     @property
     def tone(self) -> str:
-        """Which colour it has."""
+        """The colour of the verdict."""
         return _TONES.get(self.title, "maybe")
 
     @property
     def lines(self) -> list[str]:
-        """What it says, line by line."""
+        """The text of the card, line by line."""
         boxes = [
             f"{box.value} {box.label}{f' ({box.note})' if box.note else ''}" for box in self.boxes
         ]
@@ -131,7 +131,7 @@ class Card:
 
 
 def with_interval(speed: Speed) -> str:
-    """Return a speed with its interval as one text."""
+    """Return a speed and the interval as one text."""
     return f"{speed.text} ({speed.interval})" if speed.interval else speed.text
 
 
@@ -141,7 +141,7 @@ def drafts(depth: int) -> str:
 
 
 def recommendation(what: str, who: str, *, stop: bool) -> tuple[str, str]:
-    """Return what to do and by which verifier; if not to speculate, what would come closest."""
+    """Return the plan and the verifier, or plain decoding and the nearest alternative."""
     return ("plain decoding", f"the fastest alternative: {what}, {who}") if stop else (what, who)
 
 
@@ -201,9 +201,9 @@ def over_chain(plan: Plan, chain: Plan, plans: Plans, costs: Costs) -> Speed:
 
 
 def best_of_each(plans: Plans, costs: Costs) -> list[Plan]:
-    """Return the fastest plan of each verifier by lower ends, the fastest of them first.
+    """Return the fastest plan of each verifier by lower ends, fastest first.
 
-    Of equal ones it is the first of the smallest.
+    Among equally fast plans it is the smallest, then the first.
     """
     best: dict[int, Plan] = {}
     for plan in sorted(plans.all, key=lambda one: (-one.tokens / costs.of_call(one), one.nodes)):
@@ -212,7 +212,7 @@ def best_of_each(plans: Plans, costs: Costs) -> list[Plan]:
 
 
 def _chain_of(best: list[Plan]) -> Plan | None:
-    """Return the chain among the best of each verifier: what engines do today."""
+    """Return the chain, as engines draft today, from the best plans of the verifiers."""
     return next((plan for plan in best if plan.kind == "chain"), None)
 
 

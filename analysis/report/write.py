@@ -28,7 +28,7 @@ _PAGES = (".html", ".htm", ".md")
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Where a report was written, and what it answers.
+    """The files of a written report, and the answer.
 
     Attributes:
         html, markdown: the two files.
