@@ -1,1 +1,3 @@
-"""Decoding prompts with any algorithm: its text, its results file, tokens per serial call."""
+"""Decoding of prompts with any algorithm: decoders as text, results files, tokens per serial
+call.
+"""

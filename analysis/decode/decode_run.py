@@ -37,10 +37,10 @@ def run_decode(
     out: Path,
     processing: Setting = AS_THEY_ARE,
 ) -> list[TextRecord]:
-    """Decode every prompt with every decoder and seed, skipping what the results file holds.
+    """Decode every prompt with every decoder and seed, except texts that the results file holds.
 
     Tasks are ordered by prompt, so that a run stopped early has every decoder on the same prompts.
-    Plain decoding is always among them: it is what speed-ups are over.
+    Plain decoding is always included, as the baseline of speed-ups.
 
     Args:
         pair: the two models.
@@ -49,7 +49,7 @@ def run_decode(
         num_tokens: tokens decoded per text.
         seeds: one text of a prompt and decoder each.
         out: the results file.
-        processing: what is done with each model's logits.
+        processing: of each model's logits.
 
     Raises:
         AnalysisError: if another process writes to the results file, or as `run_tasks`.
@@ -108,10 +108,9 @@ def run_tasks(
     results: ResultsFile,
     before_each: Callable[[], None] = lambda: None,
 ) -> None:
-    """Decode every task that the results file does not hold yet, and append its record.
+    """Decode the tasks that the results file does not hold yet, and append each record.
 
-    `before_each` is where models forget what they cache: the last bits of a distribution may depend
-    on it.
+    `before_each` clears the models' caches: the last bits of a distribution may depend on them.
 
     Raises:
         AnalysisError: if a model fails; the file keeps all records before, and the message says

@@ -28,7 +28,7 @@ from ..files import read_small
 _MAX_TEXT = 10_000
 _MAX_FILE = 1 << 26
 _MOST_VERTICES = 1 << 20
-"""Of a tree that is built to read its levels."""
+"""Most vertices of a tree that is built to read its levels."""
 _EXAMPLE = "'DraftSelection(4, 8)' or 'Gsd(chain(5))'"
 
 
@@ -69,7 +69,7 @@ def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
 def levels_of(decoder: str) -> tuple[str, otm.Verifier, tuple[int, ...]] | None:
     """Return (law, verifier, children of a vertex by level) of a decoder's text.
 
-    None where the levels do not look alike.
+    None if vertices of one level have different numbers of children.
 
     >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
     ('IID', RecursiveRejection(), (4, 1, 1))
@@ -121,7 +121,7 @@ def _names(folder: Path) -> dict[str, Callable[..., Any]]:
 
 
 def _value(node: ast.expr, names: dict[str, Callable[..., Any]]) -> Any:
-    """Return what a literal or a call stands for; `TreeShape.chain(5)` is `chain(5)`."""
+    """Evaluate a literal or a call of a known name; `TreeShape.chain(5)` is `chain(5)`."""
     match node:
         case ast.Constant(int() | float() | str() | None as value):
             return value
@@ -142,7 +142,7 @@ def _called(
     named: list[ast.keyword],
     names: dict[str, Callable[..., Any]],
 ) -> Any:
-    """Return what the constructor of a name makes of its arguments."""
+    """Call the constructor of a name, or raise `ValueError` for a wrong name or wrong arguments."""
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
         hint = (

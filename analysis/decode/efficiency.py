@@ -40,7 +40,7 @@ class Efficiency:
 
 
 def block_efficiency(tokens: Floats, calls: Floats, *, most: int) -> Estimate:
-    """Return tokens per target call with a 95 % interval over prompts, as all tables show it.
+    """Return tokens per target call with a 95 % interval over prompts.
 
     Σ tokens / Σ calls ± t · standard error, clustered by prompt as texts of one prompt depend on
     each other; its ends are cut to [1, most], outside which no mean can lie.
@@ -81,7 +81,7 @@ def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
 
 
 def measured_speedup(records: Iterable[TextRecord], *, decoder: str) -> Estimate:
-    """Return how much faster a decoder is than plain decoding of the same prompts.
+    """Return the speed-up of a decoder over plain decoding of the same prompts.
 
     (seconds per token of plain decoding) / (seconds per token of the decoder) · exp(± t · standard
     error), with the jackknife of the logarithm over prompts: a 95 % interval.

@@ -1,4 +1,4 @@
-"""Decoding a text with a decoder, or without drafts, which every speed-up is over."""
+"""Decoding of a text with a decoder, or without drafts, the baseline of every speed-up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..kernels.decoders import by_kernel
 from .results import Task, TextRecord
 
 PLAIN = "plain decoding"
-"""What stands for a decoder's text where nothing is drafted."""
+"""Text in place of a decoder's where nothing is drafted."""
 
 
 def plain_step(target: LanguageModel, context: Sequence[int], randomness: Randomness) -> int:
@@ -38,7 +38,7 @@ def decode_text(
     eos: int | None,
     task: Task,
 ) -> TextRecord:
-    """Decode a text with a decoder, one token at a time without one, and time it."""
+    """Decode a text with a decoder, or token by token if None, and time the decoding."""
     began = time.perf_counter()
     if decoder is None:
         randomness, tokens = Sampled(rng), list[int]()

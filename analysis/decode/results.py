@@ -33,7 +33,7 @@ _FIELDS = {"decoder", "prompt", "seed", *_LISTS, "drafted", "ended", "seconds"}
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What determines one record: the decoder, the prompt (by `prompt_name`) and the seed."""
+    """The key of one record: the decoder, the prompt (by `prompt_name`) and the seed."""
 
     decoder: str
     prompt: str
@@ -110,7 +110,7 @@ class ResultsFile:
             ) from error
 
     def append(self, record: TextRecord) -> None:
-        """Append a record and flush it to the disk.
+        """Append a record and flush the file to the disk.
 
         Raises:
             AnalysisError: if the disk is full or the file cannot be written; earlier records stay.
@@ -150,7 +150,7 @@ class ResultsFile:
 
 
 def open_results(path: Path) -> tuple[dict[str, Any], Iterator[TextRecord]]:
-    """Return a results file's header and its records, read one at a time.
+    """Return the header of a results file and an iterator over the records.
 
     A torn last line is left out.
 
@@ -186,7 +186,7 @@ def _records(path: Path, lines: Iterator[tuple[int, Any]]) -> Iterator[TextRecor
 
 
 def _record(path: Path, number: int, row: Any) -> TextRecord:
-    """Return a line's record, or raise: its fields are of their types, and add up."""
+    """Return the record of a line, or raise `AnalysisError` unless types and sums are right."""
     if not isinstance(row, dict) or set(row) != _FIELDS:
         raise bad_line(path, number, f"its fields are not {', '.join(sorted(_FIELDS))}")
     counted = [
@@ -241,7 +241,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def prompt_name(tokens: Sequence[int]) -> str:
-    """Return a prompt's name: the first 16 hexadecimal digits of the SHA-256 of its tokens.
+    """Return a prompt's name: the first 16 hexadecimal digits of the tokens' SHA-256.
 
     >>> prompt_name([1, 2])
     '3a316d6d3226f84c'
