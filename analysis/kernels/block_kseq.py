@@ -15,7 +15,7 @@ from .step import Tensor, Verified
 from .vocabulary import TorchRows
 
 _HALVINGS = 26
-"""Of [1, K], from which the upper end is taken, lossless as γ* is: 2⁻²⁶ K above it costs as little
+"""Halvings of [1, K]; the upper end is taken, lossless as γ* is: 2⁻²⁶ K above it costs as little
 acceptance."""
 
 
@@ -30,9 +30,15 @@ def block_kseq(
     """Verify K i.i.d. sequences in turn as blocks that begin with weight 1/γ*.
 
     Args:
-        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them.
+        candidates: `(B, n)` int64, the nodes' tokens, node 0 the root; −1 where there is no draft.
         paths: `(B, K, L)` int64, the nodes of each sequence. A sequence may end early, with −1 as
             candidate, where a rule for its own tokens ends it, or one for all sequences.
+        target: `(B, n, V)` float32 or float64, the target's next-token probabilities after each
+            node.
+        draft: `(B, m, V')` of the target's type, V' ≤ V, the probabilities by which the children
+            of nodes 0..m − 1 were drawn.
+        uniforms: `(B, n)` float32 or float64 in [0, 1); column i − 1 tests node i.
+        final: `(B,)` float32 or float64 in [0, 1), draws the token after the accepted drafts.
     """
     both = TorchRows(target, draft, candidates)
     gamma, share = division(both.draft[:, 0], target[:, 0], paths.shape[1])
@@ -54,7 +60,12 @@ def block_kseq(
 
 
 def division(draft: Tensor, target: Tensor, num_drafts: int) -> tuple[Tensor, Tensor]:
-    """Return γ, at least and nearly γ*, and c/γ, `(B,)` in float64, of rows `(B, V)`."""
+    """Return γ, at least and nearly γ*, and c/γ, `(B,)` each in float64.
+
+    Args:
+        draft, target: `(B, V)` float32 or float64, the rows p and q.
+        num_drafts: K.
+    """
     p, q = draft.double(), target.double()
     low = torch.ones_like(p[:, :1])
     high = num_drafts * low

@@ -2,7 +2,7 @@
 
 Node i + 1 follows node i; −1 ends a sequence early. The rules are those of
 `otm.sequence.SpeculativeSampling` and `otm.sequence.BlockVerification`, which say why they are
-lossless. What takes one of several sequences verifies it here too.
+lossless. Schemes that choose one of several sequences verify the chosen one here too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .step import Tensor, Verified, possible, written
 from .vocabulary import Excess, Over, Rows, Selected, TorchRows
 
 _LEAST, _MOST = 1e-300, 1e300
-"""A mass that decides nothing but where all others are 0, and a ratio that as good as all keep."""
+"""A mass that decides only where all others are 0, and a ratio that hardly any draft exceeds."""
 
 
 def token_by_token(
@@ -30,8 +30,14 @@ def token_by_token(
     """Keep drafts up to the first with u ≥ q(x)/p(x), and draw from (q − p)₊ there.
 
     Args:
-        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them.
-        over: who reads the rows (`analysis.kernels.vocabulary`).
+        candidates: `(B, n)` int64, the nodes' tokens, node 0 the root; −1 where there is no draft.
+        target: `(B, n, V)` float32 or float64, the target's next-token probabilities after each
+            node.
+        draft: `(B, m, V')` of the target's type, V' ≤ V, the probabilities by which the children
+            of nodes 0..m − 1 were drawn; None if each draft was sure.
+        uniforms: `(B, n)` float32 or float64 in [0, 1); column i − 1 tests node i.
+        final: `(B,)` float32 or float64 in [0, 1), draws the token after the accepted drafts.
+        over: makes the rows: `TorchRows`, or others of `analysis.kernels.vocabulary.Rows`.
     """
     chain = Chain.alone(candidates, over(target, draft, candidates[:, 1:]))
     passed = (uniforms[:, :-1] * chain.drawn < chain.wanted) & chain.live
@@ -56,7 +62,14 @@ def block(
     w_i = min(1, w_{i−1} q(x_i)/p(x_i)), Z_i = Σ (w_i q − p)₊; the whole sequence passes with w.
 
     Args:
-        candidates, target, draft, uniforms, final, over: as of `token_by_token`.
+        candidates: `(B, n)` int64, the nodes' tokens, node 0 the root; −1 where there is no draft.
+        target: `(B, n, V)` float32 or float64, the target's next-token probabilities after each
+            node.
+        draft: `(B, m, V')` of the target's type, V' ≤ V, the probabilities by which the children
+            of nodes 0..m − 1 were drawn; None if each draft was sure.
+        uniforms: `(B, n)` float32 or float64 in [0, 1); column i − 1 tests node i.
+        final: `(B,)` float32 or float64 in [0, 1), draws the token after the accepted drafts.
+        over: makes the rows: `TorchRows`, or others of `analysis.kernels.vocabulary.Rows`.
     """
     chain = Chain.alone(candidates, over(target, draft, candidates[:, 1:]))
     return chain.as_block(uniforms, final)
@@ -64,16 +77,16 @@ def block(
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """The sequences, and what both models say of their tokens.
+    """Drafted sequences, with both models' probabilities of the drafts.
 
     Attributes:
         rows: of both models.
-        way: `(B, γ + 1)`, the nodes from the root.
-        drafts: `(B, γ)`.
+        way: `(B, γ + 1)` int64, the nodes from the root.
+        drafts: `(B, γ)` int64, the tokens.
         live: `(B, γ)`, whether there is a draft.
-        end: `(B,)`, how many there are.
+        end: `(B,)` int64, the number of drafts.
         wanted, drawn: `(B, γ)`, q(x) and p(x).
-        selected: the law of winners before each of them; the draft's law if None.
+        selected: the law of winners before each draft; the draft's law if None.
         straight: whether the way is 0, 1, 2, ….
     """
 
@@ -91,12 +104,24 @@ class Chain:
     def of(
         cls, candidates: Tensor, way: Tensor, rows: Rows, selected: Selected | None = None
     ) -> Chain:
-        """Look the drafts along a way up."""
+        """Look up the drafts along a way.
+
+        Args:
+            candidates: `(B, n)` int64, the nodes' tokens.
+            way: `(B, γ + 1)` int64, the nodes from the root.
+            rows: of both models.
+            selected: the law of winners before each draft; the draft's law if None.
+        """
         return cls._of(candidates.gather(1, way[:, 1:]), way, rows, selected, straight=False)
 
     @classmethod
     def alone(cls, candidates: Tensor, rows: Rows) -> Chain:
-        """Look up the drafts of requests that have one sequence each."""
+        """Look up the drafts of requests that have one sequence each.
+
+        Args:
+            candidates: `(B, γ + 1)` int64, the nodes' tokens, node 0 the root.
+            rows: of both models.
+        """
         way = torch.arange(candidates.shape[1], device=candidates.device).expand_as(candidates)
         return cls._of(candidates[:, 1:], way, rows, None, straight=True)
 
@@ -114,18 +139,24 @@ class Chain:
         return cls(rows, way, drafts, live.bool(), end, wanted, drawn, selected, straight)
 
     def as_block(self, uniforms: Tensor, final: Tensor) -> Verified:
-        """Verify the sequences by the rule of `block`."""
+        """Verify the sequences by the rule of `block`.
+
+        Args:
+            uniforms: `(B, γ + 1)` float32 or float64 in [0, 1); the last column is not read.
+            final: `(B,)` float32 or float64 in [0, 1), draws the last token.
+        """
         kept, weight, sound = self.longest_passing(uniforms)
         return self.ended(kept, weight, final, sound)
 
     def longest_passing(
         self, uniforms: Tensor, start: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return how many drafts the longest prefix has that passes, w there, and what is sound.
+        """Return the length of the longest passing prefix, w there, and the sound requests.
 
         Args:
-            uniforms: `(B, γ + 1)`.
-            start: `(B,)`, w of the empty prefix, which passes where no other does; 1 if None.
+            uniforms: `(B, γ + 1)` float32 or float64 in [0, 1); the last column is not read.
+            start: `(B,)` float64, w of the empty prefix, which passes where no other does; 1 if
+                None.
         """
         # of a subnormal p the quotient is no number, and 0 times it would be none
         ratio = (self.wanted.double() / self.drawn).clamp(max=_MOST)
@@ -165,10 +196,11 @@ class Chain:
         """Return the kept drafts and a token from w q − c min(p, w q), from q after the last draft.
 
         Args:
-            kept: `(B,)`.
-            weight: `(B,)`, w.
-            final, sound: `(B,)`.
-            share: `(B,)`, c in [0, 1]; 1 if None.
+            kept: `(B,)` int64, the number of kept drafts.
+            weight: `(B,)` float32 or float64, w.
+            final: `(B,)` float32 or float64 in [0, 1), draws the token.
+            sound: `(B,)` bool, whether the request can be answered.
+            share: `(B,)` float32 or float64, c in [0, 1]; 1 if None.
         """
         at = kept[:, None]
         taken = torch.where(kept < self.end, 1.0 if share is None else share, 0.0)[:, None]

@@ -1,9 +1,9 @@
-"""Rows in the host's memory, read by numba: a few passes less than torch makes.
+"""Rows in the host's memory, read by numba in fewer passes than torch makes.
 
     block(candidates, target, draft, uniforms, final, over=CompiledRows)
 
-Masses are those of `vocabulary.TorchRows` bit by bit, sums of bins and of runs up to rounding. It
-runs on one thread, compiles for some seconds when it is first called on a machine, and is no part
+Masses are those of `vocabulary.TorchRows` bit by bit, sums of bins and of runs up to rounding. The
+code runs on one thread, compiles for some seconds on the first call on a machine, and is no part
 of a graph.
 """
 
@@ -23,7 +23,7 @@ from .vocabulary import RUN, Excess, Rows, find_in_run
 
 @compile_once()
 def _bins(q: Any, p: Any, ratio: Any, bits: Any, lowest: Any, shift: Any, last: Any) -> None:
-    """Write the bins of q/p `(n,)` to `bits`, which are those of `ratio`, float32."""
+    """Write the bins of q/p `(n,)` to `bits`, an integer view of `ratio`, float32."""
     for x in range(len(q)):
         ratio[x] = q[x] / p[x]
     for x in range(len(q)):
@@ -128,7 +128,7 @@ class CompiledRows(Rows):
         return find_in_run(self, excess, chunk, sought)
 
     def _sums(self, excess: Excess) -> Tensor:
-        """Return the masses of runs, and what they have of q, `(2, B, k, runs)`."""
+        """Return the masses of runs, and the part of q in each run, `(2, B, k, runs)`."""
         type_, runs = self.target.dtype, -(-self.target.shape[-1] // RUN)
         one = torch.ones_like(excess.weight)
         share = (0.0 if excess.alone else 1.0) * one if excess.share is None else excess.share

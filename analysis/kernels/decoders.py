@@ -1,4 +1,4 @@
-"""A decoder of `otm.sequence` with the verification of its kernel, where that is faster."""
+"""Decoders of `otm.sequence` that verify by a kernel, where this is faster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .grid import ScoreGrid
 from .scores import refined_scores
 
 LEAST_TOKENS = 4096
-"""Of a vocabulary, from which on the kernel is faster on a CPU."""
+"""Tokens of a vocabulary from which on the kernel is faster on a CPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,8 @@ class RefinedScoresByBins(RefinedScores):
     """Refined scores whose steps are verified in float32, by bins of q/p.
 
     As lossless as `RefinedScores`, by other scores and other random numbers. A vocabulary below
-    `LEAST_TOKENS`, an enumeration, and rows that float32 makes no step of are left to it.
+    `LEAST_TOKENS`, an enumeration, and rows that float32 makes no step of are left to
+    `RefinedScores`.
     """
 
     @functools.cached_property
@@ -67,7 +68,7 @@ def _by_bins(decoder: RefinedScores) -> RefinedScoresByBins:
 
 
 def by_kernel(decoder: Decoder) -> Decoder:
-    """Return a decoder that steps by its kernel, where there is one that is faster.
+    """Return a faster decoder that verifies by a kernel, or the decoder if there is none.
 
     >>> by_kernel(RefinedScores(8, 4))
     RefinedScoresByBins(num_drafts=8, length=4, cells=64)

@@ -35,7 +35,7 @@ from .step import Tensor, Verified, probabilities
 
 DECODERS = "refined scores", "block K-SEQ", "block verification"
 _PREPARED = {"position_ids", "past_key_values", "use_cache", "logits_to_keep", "cache_position"}
-"""What `generate` prepares for a pass, and passes here make themselves."""
+"""Inputs that `generate` prepares for a pass; passes here make them themselves."""
 
 _UNREAD = {
     "num_beams": 1,
@@ -48,16 +48,16 @@ _UNREAD = {
     "penalty_alpha": 0.0,
     "cache_implementation": None,
 }
-"""Of a generation configuration, with the values by which nothing is asked for; None always is."""
+"""Options of a generation configuration that are not read, with the values that ask for nothing."""
 
 Text = tuple[int, ...]
 
 
 class Place(NamedTuple):
-    """A text of a batch as far as it goes.
+    """A text of a batch as far as generated.
 
     Attributes:
-        row: which one.
+        row: its number.
         pad: tokens of padding that it begins with.
         text: its tokens, those included.
     """
@@ -72,7 +72,7 @@ class Place(NamedTuple):
 
 
 Processors = Callable[[Place, Tensor], Tensor]
-"""What makes processed logits `(1, V)` of those `(V,)` after a place."""
+"""(a place, logits `(V,)` after it) → processed logits `(1, V)`."""
 
 
 @final
@@ -116,7 +116,7 @@ class Speculative:
         stream: Any = None,
         **model_kwargs: Any,
     ) -> Tensor:
-        """Return prompts and texts `(B, …)`, called by `generate` with what it prepares.
+        """Return prompts and texts `(B, …)`, called by `generate` with prepared arguments.
 
         Args:
             model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs:
@@ -229,7 +229,7 @@ class Speculative:
 
 
 def _causal(model: Any) -> CausalModel:
-    """Return a model as one that evaluates trees."""
+    """Wrap a model for the evaluation of trees."""
     if model.config.is_encoder_decoder:
         raise Unsupported(
             f"Drafted trees need a decoder alone; {type(model).__name__} has an encoder. Use its "
@@ -247,8 +247,9 @@ def _laws(
     *,
     sampled: bool,
 ) -> Tensor:
-    """Return the processed next-token laws `(B, n, V)` after texts, some of them equal, over at
-    most so many tokens.
+    """Return the processed next-token laws `(B, n, V)` after places, some of which may be equal.
+
+    V is at most `most`.
     """
     every = [place for row in places for place in row]
     contexts = list(dict.fromkeys(place.text[place.pad :] for place in every))
@@ -270,7 +271,7 @@ def _laws(
 
 
 def _paddings(input_ids: Tensor, attention_mask: Tensor | None) -> list[int]:
-    """Return how many tokens each prompt is filled up with on its left."""
+    """Return the number of padding tokens on the left of each prompt."""
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
     if mask.shape != input_ids.shape or not mask[:, -1:].all() or (mask.diff(dim=1) < 0).any():
         raise Unsupported(
@@ -282,7 +283,7 @@ def _paddings(input_ids: Tensor, attention_mask: Tensor | None) -> list[int]:
 
 
 def _check_request(config: Any, model_kwargs: dict[str, Any]) -> None:
-    """Refuse what would go unread."""
+    """Refuse options and inputs that would go unread."""
     asked = {
         name: value
         for name, usual in _UNREAD.items()

@@ -18,7 +18,7 @@ _MANTISSA = 23
 
 @dataclasses.dataclass(frozen=True)
 class ScoreGrid:
-    """What K sequences need that no step changes: made once, kept on the device.
+    """Bins and cells for K sequences that no step changes: made once, kept on the device.
 
     Attributes:
         mass: `(C,)` the cells of the score, as probabilities.
@@ -26,8 +26,8 @@ class ScoreGrid:
         nodes, weights: of Gauss and Legendre on [0, 1], exact for degree K − 1.
         edges: `(bins + 1,)` of q/p, from 0 on; the last bin has no end and is given none.
         lowest, shift: the leading bits of q/p, as a number, less `lowest` are its bin.
-        quantiles: those that part what is between floor and cap into groups, on either side of
-            the cut.
+        quantiles: of the mass between floor and cap, which divide it into groups on either side
+            of the cut.
         place, bounded: `(bins + 1,)` the edges' numbers, and `(bins,)` which bins have an end.
         inside: `(M + 1, M + 1, M + 1)`, which numbers of M marks lie between two.
     """
@@ -60,10 +60,10 @@ class ScoreGrid:
         Args:
             num_drafts: K ≥ 1.
             device: where steps run.
-            cells: in how many cells, about, the score is resolved.
-            octaves: bins reach from 2^−octaves to 2^octaves; what is beyond has one of its own.
+            cells: about the number of cells of the score.
+            octaves: bins reach from 2^−octaves to 2^octaves; one more lies on either side.
             per_octave: bins between a power of 2 and the next, itself a power of 2.
-            groups: into how many bins between floor and cap are put, on either side of the cut.
+            groups: number of groups of the bins between floor and cap, on either side of the cut.
 
         Raises:
             InvalidParameter: if a number is no integer of at least 1, `cells` of at least 2, or
@@ -106,10 +106,18 @@ class ScoreGrid:
         )  # fmt: skip
 
     def bins(self, target: Tensor, draft: Tensor) -> Tensor:
-        """Return each token's bin, int64; any of them for a token that is never drafted."""
+        """Return the bin of each token, int64; any bin for a token that is never drafted.
+
+        Args:
+            target, draft: `(…)` float32 or float64, q and p of the tokens.
+        """
         return self.leading_bits(target, draft).sub_(self.lowest).long()
 
     def leading_bits(self, target: Tensor, draft: Tensor) -> Tensor:
-        """Return each token's bin, int32, counted from the one that begins at q/p = 0."""
+        """Return the bin of each token, int32, counted from the bin that begins at q/p = 0.
+
+        Args:
+            target, draft: `(…)` float32 or float64, q and p of the tokens.
+        """
         bits = (target / draft).float().view(torch.int32).bitwise_right_shift_(self.shift)
         return bits.clamp_(self.lowest, self.lowest + len(self.edges) - 2)

@@ -46,8 +46,9 @@ def uniform_rows(seeds: Tensor, positions: Tensor, number: int, *, stream: int =
     """Return uniforms `(..., number)` in (0, 1) by seed, position and stream, in float64.
 
     Args:
-        seeds, positions: as of `noise_rows`.
-        number: how many of each.
+        seeds: int64 `(...)`, the 64 bits of a seed; those from 2⁶³ on as negative numbers.
+        positions: int64 `(...)`, broadcast against the seeds.
+        number: uniforms in a row.
         stream: rows of other streams are independent; that of noise is 0.
     """
     seed, position = torch.broadcast_tensors(seeds[..., None], positions[..., None])
@@ -77,11 +78,11 @@ def _high(words: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Frontier:
-    """Which nodes the draft model is asked about.
+    """The nodes of a level at which the draft model is evaluated.
 
     Attributes:
-        nodes: `(B, W)`, places in the table, 0 the root.
-        live: `(B, W)`, whether there is one.
+        nodes: `(B, W)` int64, places in the table, 0 the root.
+        live: `(B, W)` bool, whether there is one.
     """
 
     nodes: Tensor
@@ -105,7 +106,12 @@ class Nodes:
     level: Tensor
 
     def frontier(self, level: int, width: int) -> Frontier:
-        """Return the W nodes of a level that the drafter believes in most."""
+        """Return the W nodes of a level with the largest beliefs.
+
+        Args:
+            level: the level, from 0 for the root.
+            width: W.
+        """
         here = torch.where(self.level == level, self.belief, -torch.inf)
         belief, nodes = here.sort(dim=-1, descending=True, stable=True)
         return Frontier(nodes[:, :width], belief[:, :width] > -torch.inf)
@@ -117,10 +123,10 @@ class Nodes:
 
         Args:
             frontier: of `level`.
-            log_p: `(B, W, V)` the draft model's log-probabilities there, −∞ where filtered; any
-                finite values where the frontier is not live.
-            noise: `(B, V)` of the position after the frontier.
-            scale: s > 0, a number or `(B, 1, 1)`.
+            log_p: `(B, W, V)` of any floating type, the draft model's log-probabilities there, −∞
+                where filtered; any finite values where the frontier is not live.
+            noise: `(B, V)` float64, of the position after the frontier.
+            scale: s > 0, a number or `(B, 1, 1)` float64.
             level: the frontier's.
         """
         size, width = self.belief.shape[1] - 1, frontier.nodes.shape[1]
@@ -156,7 +162,8 @@ class Nodes:
         )
 
     def ancestors(self, depth: int) -> Tensor:
-        """Return which nodes each node may attend to, `(B, N + 1, N + 1)`: its path and itself.
+        """Return the attention mask `(B, N + 1, N + 1)`: a node sees the path from the root to the
+        node.
 
         Args:
             depth: the largest number of levels.
@@ -173,9 +180,10 @@ class Nodes:
         """Return the text that the target writes, as far as one call tells.
 
         Args:
-            log_q: `(B, N + 1, V)` the target's log-probabilities at the root and all nodes.
-            noise: `(B, L + 1, V)` of the positions after the root.
-            shard: which tokens both are of; all if None.
+            log_q: `(B, N + 1, V)` of any floating type, the target's log-probabilities at the root
+                and all nodes.
+            noise: `(B, L + 1, V)` float64, of the positions after the root.
+            shard: the tokens of both; all if None.
         """
         depth = noise.shape[1] - 1
         levels = [(log_q + noise[:, level, None]).max(dim=-1) for level in range(depth + 1)]
@@ -191,8 +199,9 @@ class Nodes:
         """Return the text along the target's samples after all nodes.
 
         Args:
-            best: `(B, N + 1)`, what each sample won with; a number, or the request is refused.
-            sample: `(B, N + 1)` int64.
+            best: `(B, N + 1)` float64, the score of each sample; the request is refused where it
+                is no number.
+            sample: `(B, N + 1)` int64, the target's sample after each node.
             depth: L.
         """
         place = torch.arange(self.parent.shape[1], device=self.parent.device)

@@ -31,10 +31,10 @@ _TINY = 1e-14
 """Masses that sums up to 1 in float64 hardly tell from 0."""
 
 _MOST = 1e300
-"""Of q/p, which a subnormal p would make infinite."""
+"""Largest q/p, which a subnormal p would make infinite."""
 
 _NOTHING, _NO_LEVEL = 1e-300, 1e100
-"""What stands for such a mass in a denominator, and a level that only it can make."""
+"""A stand-in for such a mass in a denominator, and a level that only the stand-in can make."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,12 @@ class Bins:
 
     @classmethod
     def of(cls, drafted: Tensor, wanted: Tensor, grid: ScoreGrid) -> Bins:
-        """Return what masses `(…, bins)` of p and q come to."""
+        """Return the sums over bins from the masses of p and q in each bin.
+
+        Args:
+            drafted, wanted: `(…, bins)` float64, the masses of p and q.
+            grid: as made.
+        """
         masses = torch.stack([drafted, wanted])
         running = _from_zero(masses)
         below = running[0]
@@ -71,7 +76,7 @@ class Bins:
         )
 
     def by_level(self) -> list[Bins]:
-        """Return those of each level; levels are the axis before the last."""
+        """Return the bins of each level, where levels are the axis before the last."""
         parts = (one.movedim(-2, 0).contiguous() for one in vars(self).values())
         return [Bins(*level) for level in zip(*parts, strict=True)]
 
@@ -101,8 +106,8 @@ class Split:
         """Split a law of the score for the flat clip of F q/p.
 
         Args:
-            law: `(…, C)`.
-            weight: `(…, 1)`, F.
+            law: `(…, C)` float64.
+            weight: `(…, 1)` float64, F.
             bins: of the vertices.
             grid: as made.
         """
@@ -130,8 +135,9 @@ class Split:
         """Return the law of the score `(…, C)` given the next token.
 
         Args:
-            before: `(…, C)` the law that is split.
-            bin_, ratio: `(…, 1)` the token's bin and q/p, a number.
+            before: `(…, C)` float64, the law that is split.
+            bin_: `(…, 1)` int64, the token's bin.
+            ratio: `(…, 1)` float64, the token's q/p, a number.
         """
         mark, base, slope = (part.gather(-1, bin_) for part in (self.mark, self.base, self.slope))
         upper = torch.addcmul(base, slope, ratio).clamp_(0.0, 1.0)
@@ -148,12 +154,13 @@ class Split:
 
 
 def winning_levels(splits: Sequence[Split], masses: Tensor) -> Tensor:
-    """Return the levels `(2, …, L, bins)` along L vertices: the first plus the second times q/p is
-    how often a token is the winner's for once that it is drafted.
+    """Return the levels of the winner's law along L vertices, `(2, …, L, bins)`.
+
+    The winner's next token has the law c p + d q, with c and d the two levels of its bin of q/p.
 
     Args:
         splits: of each vertex.
-        masses: `(2, …, L, bins)`, p and q in each bin.
+        masses: `(2, …, L, bins)` float64, p and q in each bin.
     """
     mark, base, slope, mean = (
         torch.stack(one, dim=-2)
@@ -168,8 +175,10 @@ def winning_levels(splits: Sequence[Split], masses: Tensor) -> Tensor:
 def _levels(
     scores: Tensor, weight: Tensor, bins: Bins, grid: ScoreGrid
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the least and the largest level `(…, bins)` in each bin, the first bin `(…, 1)` above
-    the cut, and whether tokens of a bin `(…, bins)` have levels of their own.
+    """Return the range of levels in each bin, the cut, and the bins in which levels are linear.
+
+    The least and the largest level are `(…, bins)`, the cut is `(…, 1)`, the first bin above it;
+    tokens of a linear bin `(…, bins)` have levels of their own.
 
     Args:
         scores: `(2, …, C + 1)`, mass and moment of the scores below the edges of the cells.
@@ -203,8 +212,10 @@ def _levels(
 
 
 def _marks(least: Tensor, most: Tensor, cut: Tensor, free: Tensor, grid: ScoreGrid) -> Tensor:
-    """Return ascending marks `(…, 2 (groups + 1))`: the ends on either side of the cut, and levels
-    that part the free mass in between into groups.
+    """Return ascending marks `(…, 2 (groups + 1))`: ends and inner levels on either side of the
+    cut.
+
+    The inner levels divide the free mass between the ends into groups.
     """
     mass = _from_zero(free)
     middle, last = mass.gather(-1, cut), least.shape[-1] - 1
@@ -218,12 +229,12 @@ def _marks(least: Tensor, most: Tensor, cut: Tensor, free: Tensor, grid: ScoreGr
 
 
 def _nested(curves: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the parts of each mark, `(3, …, M/2 + 1, M)`, and its mean level.
+    """Return the nested parts of each mark, `(3, …, M/2 + 1, M)`, and the mean level of each mark.
 
     Args:
         curves: `(3, …, M + 1)` along the marks: their mass, the moment of the lowest scores of
-            that mass, and the moment that they want, not less.
-        inside: `(M + 1, M + 1, M + 1)`, which third lies between the first and the second.
+            that mass, and the moment that is sought, not less.
+        inside: `(M + 1, M + 1, M + 1)`, whether the third lies between the first and the second.
     """
     size = curves.shape[-1]
     # of the run from a to b, at every c in it: what spreading its scores evenly gives too much, and
@@ -276,12 +287,18 @@ def refined_scores(
     """Give each of K i.i.d. sequences a score, and verify the one with the largest as a block.
 
     Args:
-        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them; the last
-            column of uniforms draws the winner.
+        candidates: `(B, n)` int64, the nodes' tokens, node 0 the root; −1 where there is no draft.
         paths: `(B, K, L)` int64, the nodes of each sequence. A sequence may end early, with −1 as
             candidate, where a rule for its own tokens ends it, or one for all sequences.
+        target: `(B, n, V)` float32 or float64, the target's next-token probabilities after each
+            node.
+        draft: `(B, m, V')` of the target's type, V' ≤ V, the probabilities by which the children
+            of nodes 0..m − 1 were drawn.
+        uniforms: `(B, n)` float32 or float64 in [0, 1); column i − 1 tests node i, the last
+            draws the winner.
+        final: `(B,)` float32 or float64 in [0, 1), draws the token after the accepted drafts.
         grid: for K sequences.
-        over: who reads the rows (`analysis.kernels.vocabulary`).
+        over: makes the rows: `TorchRows`, or others of `analysis.kernels.vocabulary.Rows`.
     """
     both = over(target, draft, candidates)
     found = Scored.of(candidates, paths, both, grid)
@@ -295,11 +312,11 @@ def refined_scores(
 
 @dataclasses.dataclass(frozen=True)
 class Scored:
-    """What the scores of all sequences come to.
+    """The scores of all sequences: the chance of each to win, and the law of the winner.
 
     Attributes:
         wins: `(B, K)`, the probability that a sequence's score is the largest.
-        levels: `(2, B, K, L, bins)`, along each of them.
+        levels: `(2, B, K, L, bins)`, of the winner's law along each sequence.
         sound: `(B,)`, whether all of them are numbers.
     """
 
@@ -309,7 +326,14 @@ class Scored:
 
     @classmethod
     def of(cls, candidates: Tensor, paths: Tensor, both: Rows, grid: ScoreGrid) -> Scored:
-        """Refine the scores along all sequences, level by level."""
+        """Refine the scores along all sequences, level by level.
+
+        Args:
+            candidates: `(B, n)` int64, the nodes' tokens; −1 where there is no draft.
+            paths: `(B, K, L)` int64, the nodes of each sequence.
+            both: the rows of both models.
+            grid: for K sequences.
+        """
         size, k, length = paths.shape
         above = torch.nn.functional.pad(paths[..., :-1], (1, 0)).flatten(1)
         tokens = candidates.gather(1, paths.flatten(1))
@@ -333,17 +357,22 @@ class Scored:
         return cls(wins, winning_levels(splits, bins.masses), sound)
 
     def selected(self, sequence: Tensor, grid: ScoreGrid) -> Selected:
-        """Return the law of the winner's next tokens along a sequence `(B, 1)`."""
+        """Return the law of the winner's next tokens along a sequence.
+
+        Args:
+            sequence: `(B, 1)` int64, the number of the sequence.
+            grid: for K sequences.
+        """
         by = sequence[..., None, None].expand(-1, -1, *self.levels.shape[3:])
         return Selected(torch.stack([one.gather(1, by)[:, 0] for one in self.levels]), grid)
 
 
 def win_probabilities(laws: Tensor, live: Tensor, grid: ScoreGrid) -> Tensor:
-    """Return the probability `(B, K)` that each live score is the largest of those.
+    """Return the probability of each live score to be the largest, `(B, K)`.
 
     Args:
-        laws: `(B, K, C)`.
-        live: `(B, K)`, whether there is such a score; at least one.
+        laws: `(B, K, C)` float64.
+        live: `(B, K)` bool, whether there is such a score; at least one.
         grid: for at least as many.
     """
     taking_part = live[..., None, None]
@@ -357,7 +386,7 @@ def win_probabilities(laws: Tensor, live: Tensor, grid: ScoreGrid) -> Tensor:
 
 
 def _from_zero(parts: Tensor) -> Tensor:
-    """Return running sums along the last axis, with the empty one before them."""
+    """Return running sums along the last axis, begun with 0."""
     return torch.nn.functional.pad(parts.cumsum(dim=-1), (1, 0))
 
 
@@ -376,5 +405,9 @@ def _gained(at: Tensor, scores: Tensor, grid: ScoreGrid) -> Tensor:
 
 
 def ratios(target: Tensor, draft: Tensor) -> Tensor:
-    """Return q/p of drafts in float64, a number for any p > 0, else NaN."""
+    """Return q/p of drafts in float64, a number for any p > 0, else NaN.
+
+    Args:
+        target, draft: `(…)` float32 or float64, q and p of the drafts.
+    """
     return torch.where(draft > 0.0, target.double() / draft, torch.nan).clamp_(max=_MOST)

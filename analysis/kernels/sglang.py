@@ -55,8 +55,8 @@ def sampling(verify: Verification, *, reads_draft: bool = True) -> Sampling:
     """Return a function with SGLang's signature for a verification.
 
     Args:
-        verify: of `Verification`'s arguments.
-        reads_draft: whether draft probabilities are passed on to it.
+        verify: called with `Verification`'s arguments, tensors as `analysis.kernels.step` lists.
+        reads_draft: whether draft probabilities are passed on.
     """
 
     @functools.wraps(verify)
@@ -95,7 +95,7 @@ def sampling(verify: Verification, *, reads_draft: bool = True) -> Sampling:
 def _write(
     found: Verified, width: int, predicts: Tensor, accept_index: Tensor, place: Tensor
 ) -> None:
-    """Write the tokens at the places of their nodes, and the places."""
+    """Write a step's tokens and nodes to SGLang's outputs, each token at the place of the node."""
     nodes, tokens = found.nodes[:, :width], found.tokens[:, :width]
     # a column more for what is not accepted
     after = torch.full((len(place), place.shape[1] + 1), -1, dtype=torch.int64, device=place.device)
@@ -108,7 +108,9 @@ def _write(
 
 
 def refined_score_sampling(grid: ScoreGrid, num_drafts: int) -> Sampling:
-    """Return the function for K i.i.d. sequences of one length, the children of the root.
+    """Return a function with SGLang's signature for K i.i.d. sequences, by refined scores.
+
+    The sequences have one length and begin at the children of the root.
 
     Args:
         grid: for K sequences.
@@ -118,7 +120,9 @@ def refined_score_sampling(grid: ScoreGrid, num_drafts: int) -> Sampling:
 
 
 def block_kseq_sampling(num_drafts: int) -> Sampling:
-    """Return the function that verifies such sequences in turn, as blocks.
+    """Return a function with SGLang's signature for K i.i.d. sequences, by block K-SEQ.
+
+    The sequences have one length and begin at the children of the root.
 
     Args:
         num_drafts: K.
@@ -136,10 +140,11 @@ def _of_sequences(kernel: Verification, num_drafts: int) -> Sampling:
 
 
 def sequences(next_token: Tensor, next_sibling: Tensor, num_drafts: int, length: int) -> Tensor:
-    """Return the nodes `(B, K, L)` of the K sequences that links `(B, n)` hold.
+    """Return the nodes `(B, K, L)` of the K sequences that links hold, int64.
 
     Args:
-        next_token, next_sibling: the links; each child of the root begins a sequence.
+        next_token, next_sibling: `(B, n)` int64, each node's first child and next sibling; each
+            child of the root begins a sequence.
         num_drafts: K.
         length: L.
     """

@@ -1,22 +1,22 @@
-"""What every verification here takes and returns: one step of B requests, as tensors.
+"""One verification step of B requests as tensors: arguments and result of every kernel.
 
 A request has n nodes: 0 is the last token of its text, the others are its drafts.
 
     candidates  (B, n) int64     the nodes' tokens, −1 where there is no draft; that of node 0 is
                                  not read
     target      (B, n, V)        the target's next-token probabilities after each node
-    draft       (B, m, V')       those by which the children of nodes 0..m − 1 were drawn; all nodes
-                                 with children are among them; V' ≤ V, further tokens were never
-                                 drafted; None where drafts were not drawn, each was sure
+    draft       (B, m, V')       the probabilities by which the children of nodes 0..m − 1 were
+                                 drawn; all nodes with children are among them; V' ≤ V, further
+                                 tokens were never drafted; None where each draft was sure
     uniforms    (B, n)           independent in [0, 1): column i − 1 tests node i, the last is for
-                                 what is asked of the whole
+                                 a draw that concerns the whole request
     final       (B,)             one more, for the token after the accepted ones
 
-Shapes depend on shapes alone and nothing is asked of the device: a step fits into a CUDA graph and
-into one `torch.compile(fullgraph=True)`. Probabilities are float32 or float64, sums are in their
-precision.
+Shapes depend on shapes alone and no value is read back from the device: a step fits into a CUDA
+graph and into one `torch.compile(fullgraph=True)`. Probabilities are float32 or float64, sums are
+in their precision.
 
-A request is refused, `count` 0 and every token −1, the others unharmed, where what decides is
+A request is refused (`count` 0, every token −1, the others unharmed) where the decision meets
 
 1. a NaN, or an infinite probability of the target;
 2. a draft that its own law cannot have drawn: p(x) = 0, a sibling's token where siblings are
@@ -24,11 +24,10 @@ A request is refused, `count` 0 and every token −1, the others unharmed, where
 3. a row without mass, of the target where a token is drawn, of the draft where bins are summed;
 4. for `optimal_by_vertex` unequal rows of equal prefixes, where they make a 2 of a draft.
 
-Nothing else is, however sharp the models are: p may be the smallest number above 0. What distinct
-siblings leave of a row of p in float64 should not be below the smallest normal number, 2e-308: the
-next sibling is drawn from that rest, and its precision is the rule's. Whether a step
-of kind 4 is refused depends on its drafts, so whoever drafts again biases the text: end the
-request.
+Nothing else is refused, however sharp the models are: p may be the smallest number above 0. What
+distinct siblings leave of a row of p in float64 should not be below the smallest normal number,
+2e-308: the next sibling is drawn from that rest, and its precision is the rule's. Whether a step of
+kind 4 is refused depends on its drafts, so whoever drafts again biases the text: end the request.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Tensor = torch.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Verified:
-    """What a step decided.
+    """The decision of a step: tokens, nodes and their number.
 
     Attributes:
         tokens: `(B, D + 1)` int64, the accepted drafts and the token after them; −1 after the last.
@@ -60,7 +59,11 @@ class Verified:
     count: Tensor
 
     def where(self, sound: Tensor) -> Verified:
-        """Return this with all other requests than the sound ones, `(B,)`, refused."""
+        """Return the decision with all requests refused that are not sound.
+
+        Args:
+            sound: `(B,)` bool.
+        """
         refused = sound.logical_not()
         return Verified(
             self.tokens.masked_fill(refused[:, None], -1),
@@ -71,10 +74,10 @@ class Verified:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """Which tokens of the vocabulary a device has, one run of them for each rank, in their order.
+    """The tokens of the vocabulary on one device: one run for each rank, in the order of ranks.
 
     Attributes:
-        rank, ranks: which of how many.
+        rank, ranks: the number of this device, and of devices.
         first: its first token.
         all_reduce: adds a tensor over all ranks in place, as `torch.distributed.all_reduce` does.
     """
@@ -85,18 +88,22 @@ class Shard:
     all_reduce: Callable[[Tensor], object]
 
     def side_by_side(self, own: Tensor) -> Tensor:
-        """Return what all ranks have, one after the other along a new last axis: a sum with 0."""
+        """Return the values of all ranks along a new last axis, gathered by a sum with 0.
+
+        Args:
+            own: `(…)` of any numeric type, the values of this rank.
+        """
         slots = own.new_zeros((*own.shape, self.ranks))
         slots[..., self.rank] = own
         self.all_reduce(slots)
         return slots
 
     def best(self, own: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the largest of what each rank found best, and its token; of equals the first.
+        """Return the largest value over ranks and the token of that value; of equals the first.
 
         Args:
-            own: `(…)`.
-            token: `(…)`, counted from the rank's first.
+            own: `(…)` of any floating type, the largest value of this rank.
+            token: `(…)` int64, its token, counted from the rank's first.
         """
         best, shard = self.side_by_side(own).max(dim=-1, keepdim=True)
         return best[..., 0], self.side_by_side(token + self.first).gather(-1, shard)[..., 0]
@@ -107,8 +114,8 @@ def probabilities(logits: Tensor, temperature: Tensor, *, shard: Shard | None = 
 
     Args:
         logits: `(B, n, V)` of any floating type; −∞ where a token is masked.
-        temperature: `(B,)`, at least 0; else the request's rows are NaN.
-        shard: which tokens these are; all if None.
+        temperature: `(B,)` of any floating type, at least 0; else the request's rows are NaN.
+        shard: the tokens of these logits; all if None.
     """
     heat = temperature[:, None, None]
     values = logits.float()
@@ -137,8 +144,8 @@ def draw(mass: Tensor, uniform: Tensor) -> Tensor:
     """Return tokens `(B,)` with probability mass/Σ mass, by the inverse of the running sum.
 
     Args:
-        mass: `(B, V)`, not negative.
-        uniform: `(B,)` in [0, 1).
+        mass: `(B, V)` float32 or float64, not negative.
+        uniform: `(B,)` float32 or float64 in [0, 1).
     """
     running = mass.cumsum(dim=-1)
     sought = (uniform[:, None] * running[:, -1:]).to(running.dtype)
@@ -146,7 +153,13 @@ def draw(mass: Tensor, uniform: Tensor) -> Tensor:
 
 
 def find(mass: Tensor, running: Tensor, sought: Tensor) -> Tensor:
-    """Return the first places `(B, 1)` at which running sums of masses exceed a number `(B, 1)`."""
+    """Return the first places `(B, 1)` at which running sums of masses exceed a number, int64.
+
+    Args:
+        mass: `(B, V)` float32 or float64, not negative.
+        running: `(B, V)` of the same type, its running sums.
+        sought: `(B, 1)` of the same type, the number.
+    """
     found = torch.searchsorted(running, sought, right=True)
     # u·total can round up to the total, and a sum in parallel be uneven where it should be flat:
     # then the last place that has mass; a NaN has no place, and any will do
@@ -157,12 +170,21 @@ def find(mass: Tensor, running: Tensor, sought: Tensor) -> Tensor:
 
 
 def possible(drawn: Tensor, wanted: Tensor) -> Tensor:
-    """Say which drafts can have been drawn, p(x) > 0, with finite p(x) and q(x)."""
+    """Return True where a draft can have been drawn, p(x) > 0, with finite p(x) and q(x).
+
+    Args:
+        drawn, wanted: `(…)` float32 or float64, p(x) and q(x).
+    """
     return (drawn > 0.0) & ((wanted - drawn).abs() < torch.inf)
 
 
 def rows(table: Tensor, nodes: Tensor) -> Tensor:
-    """Return the rows `(B, k, V)` of a table `(B, n, V)` at nodes `(B, k)`."""
+    """Return the rows `(B, k, V)` of a table at nodes.
+
+    Args:
+        table: `(B, n, V)` of any type.
+        nodes: `(B, k)` int64.
+    """
     size, height, width = table.shape
     if size == 1:
         return table[0].index_select(0, nodes[0])[None]
@@ -172,7 +194,12 @@ def rows(table: Tensor, nodes: Tensor) -> Tensor:
 
 
 def entries(table: Tensor, nodes: Tensor, tokens: Tensor) -> Tensor:
-    """Return the entries `(B, k)` of a table `(B, n, V)` at nodes and tokens."""
+    """Return the entries `(B, k)` of a table at nodes and tokens.
+
+    Args:
+        table: `(B, n, V)` of any type.
+        nodes, tokens: `(B, k)` int64.
+    """
     return table.flatten(1).gather(1, nodes * table.shape[-1] + tokens)
 
 
@@ -180,9 +207,9 @@ def drafted_by(draft: Tensor | None, sure: Tensor, target: Tensor) -> Tensor:
     """Return the draft's rows over the target's vocabulary.
 
     Args:
-        draft: `(B, m, V')` or None.
-        sure: `(B, m)`, the tokens that are sure where there is no draft law.
-        target: `(B, n, V)`.
+        draft: `(B, m, V')` float32 or float64, or None.
+        sure: `(B, m)` int64, the tokens that are sure where there is no draft law.
+        target: `(B, n, V)` float32 or float64.
     """
     if draft is None:
         found = torch.zeros_like(target[:, : sure.shape[1]])
@@ -196,15 +223,15 @@ def drafted_by(draft: Tensor | None, sure: Tensor, target: Tensor) -> Tensor:
 def written(
     path: Tensor, drafts: Tensor, kept: Tensor, after: Tensor, total: Tensor, sound: Tensor
 ) -> Verified:
-    """Return what is written when the first drafts of a path are kept.
+    """Return the decision that keeps the first drafts of a path and ends with a token.
 
     Args:
-        path: `(B, D + 1)` nodes from the root.
-        drafts: `(B, D)` the tokens of all of them but the root.
-        kept: `(B,)` how many are kept.
-        after: `(B,)` the token after them.
-        total: `(B,)` the mass that it was drawn from.
-        sound: `(B,)` whether the request can be answered.
+        path: `(B, D + 1)` int64, nodes from the root.
+        drafts: `(B, D)` int64, the tokens of all of them but the root.
+        kept: `(B,)` int64, the number of kept drafts.
+        after: `(B,)` int64, the token after them.
+        total: `(B,)` float32 or float64, the mass that this token was drawn from.
+        sound: `(B,)` bool, whether the request can be answered.
     """
     sound = sound & (total > 0.0) & (total < torch.inf)
     place = torch.arange(path.shape[1], device=path.device)
@@ -217,11 +244,20 @@ def written(
 def check_step(
     candidates: Tensor, target: Tensor, draft: Tensor | None, uniforms: Tensor, final: Tensor
 ) -> None:
-    """Refuse tensors that do not fit together, looking at shapes, types and devices only.
+    """Refuse tensors that do not fit together, by shapes, types and devices only.
+
+    Args:
+        candidates: `(B, n)` int64, the nodes' tokens, node 0 the root; −1 where there is no draft.
+        target: `(B, n, V)` float32 or float64, the target's next-token probabilities after each
+            node.
+        draft: `(B, m, V')` of the target's type, V' ≤ V, the probabilities by which the children
+            of nodes 0..m − 1 were drawn; None if each draft was sure.
+        uniforms: `(B, n)` float32 or float64 in [0, 1); column i − 1 tests node i.
+        final: `(B,)` float32 or float64 in [0, 1), draws the token after the accepted drafts.
 
     Raises:
-        ShapeMismatch: if a shape is another than the module says.
-        InvalidParameter: if a type or a device is another.
+        ShapeMismatch: if a shape is another one.
+        InvalidParameter: if a type or a device is another one.
     """
     if candidates.ndim != 2 or candidates.shape[1] < 2 or target.ndim != 3:
         raise ShapeMismatch(

@@ -54,7 +54,11 @@ class SharedNoiseProcessor(LogitsProcessor):
         self.processing = processing
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Return the scores `(1, V)` of the token after `input_ids` `(1, d)`, at position d.
+        """Return the scores `(1, V)` of the token after a text, at position d.
+
+        Args:
+            input_ids: `(1, d)` int64, the text.
+            scores: `(1, V)` of any floating type, the logits.
 
         Raises:
             Unsupported: if there is more than one row.

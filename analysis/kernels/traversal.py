@@ -38,18 +38,24 @@ def traversal(
     distinct: bool = True,
     over: Over = TorchRows,
 ) -> Verified:
-    """Accept the first vertex in post-order that passes, with the path to it, else the root.
+    """Accept the path to the first vertex in post-order that passes, or the root alone.
 
     A vertex passes with u < w. A child x arrives with min(1, w q(x)/p(x)). Once it is left, w is
     Z/(Z + 1 − w) with Z = Σ (w q − p)₊, q that excess over its sum, and p has lost x.
 
     Args:
-        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them.
+        candidates: `(B, n)` int64, the nodes' tokens, node 0 the root; −1 where there is no draft.
         next_token, next_sibling: `(B, n)` int64, each node's first child and the sibling drawn
             after it; −1 where there is none.
+        target: `(B, n, V)` float32 or float64, the target's next-token probabilities after each
+            node.
+        draft: `(B, m, V')` of the target's type, V' ≤ V, the probabilities by which the children
+            of nodes 0..m − 1 were drawn; None if each draft was sure.
+        uniforms: `(B, n)` float32 or float64 in [0, 1); column i − 1 tests node i.
+        final: `(B,)` float32 or float64 in [0, 1), draws the token after the accepted drafts.
         depth: D, the levels of the tree.
         distinct: whether p loses x; if not, siblings are independent.
-        over: who reads the rows (`analysis.kernels.vocabulary`).
+        over: makes the rows: `TorchRows`, or others of `analysis.kernels.vocabulary.Rows`.
     """
     walk = _Walk.of(candidates, next_token, next_sibling)
     sure, token = draft is None, candidates.clamp(min=0)
@@ -140,7 +146,7 @@ class _Walk:
 
     @classmethod
     def of(cls, candidates: Tensor, next_token: Tensor, next_sibling: Tensor) -> _Walk:
-        """Follow the links; −1 as a candidate ends the list of its siblings."""
+        """Build the post-order from links; a candidate of −1 ends the list of siblings."""
         place = torch.arange(candidates.shape[1], device=candidates.device).expand_as(candidates)
 
         def ends(pointer: Tensor) -> Tensor:
@@ -176,7 +182,7 @@ class _Walk:
         )
 
     def along_lines(self, ratio: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """Return by what weights are bounded on arrival, and the factor from the line's top."""
+        """Return the bounds of weights on arrival, and the factors from the top of each line."""
         most = gain = torch.ones_like(ratio)
         inner = self.top != torch.arange(ratio.shape[1], device=ratio.device)
         for _ in range(depth):

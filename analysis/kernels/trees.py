@@ -37,11 +37,17 @@ def recursive_rejection(
     on while it is drafted.
 
     Args:
-        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them.
+        candidates: `(B, n)` int64, the nodes' tokens, node 0 the root; −1 where there is no draft.
         next_token, next_sibling: `(B, n)` int64, each node's first child and the sibling drawn
             after it; −1 where there is none.
+        target: `(B, n, V)` float32 or float64, the target's next-token probabilities after each
+            node.
+        draft: `(B, m, V')` of the target's type, V' ≤ V, the probabilities by which the children
+            of nodes 0..m − 1 were drawn; None if each draft was sure.
+        uniforms: `(B, n)` float32 or float64 in [0, 1); column i − 1 tests node i.
+        final: `(B,)` float32 or float64 in [0, 1), draws the token after the accepted drafts.
         depth: D, drafts that can be accepted at most.
-        over: who reads the rows (`analysis.kernels.vocabulary`).
+        over: makes the rows: `TorchRows`, or others of `analysis.kernels.vocabulary.Rows`.
     """
     sure = draft is None
     both = over(target, torch.zeros_like(target[:, :1]) if sure else draft, candidates)

@@ -1,4 +1,4 @@
-"""Rows and races read by Triton: each program has a chunk of a row, and reads it once.
+"""Rows and races read by Triton, where each program reads a chunk of a row once.
 
     block(candidates, target, draft, uniforms, final, over=TritonRows)
 
@@ -20,7 +20,7 @@ from .vocabulary import Excess, Rows
 
 _BLOCK = 1024
 _CHUNK = 4 * _BLOCK
-"""Tokens that a program reads at once, and in all."""
+"""Tokens that a program reads in all, `_BLOCK` at once."""
 
 _ROUNDS = tl.constexpr(10)
 
@@ -88,7 +88,7 @@ def _sum_bins(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
-    """Add a chunk of a row to the sums of its bins."""
+    """Add a chunk of a row to the sums of bins."""
     row = tl.program_id(0)
     request, node = (row // number).to(tl.int64), tl.load(nodes + row)
     target += (request * height + node) * num_tokens
@@ -167,7 +167,7 @@ def _search(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
-    """Write the first token of a chunk at which the running mass exceeds what is sought."""
+    """Write the first token of a chunk at which the running mass exceeds the sought mass."""
     row = tl.program_id(0)
     request, node = row.to(tl.int64), tl.load(nodes + row)
     target += (request * height + node) * num_tokens
@@ -203,7 +203,7 @@ def _race(
     BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
-    """Write the largest log q + g of a chunk of a row, and its token."""
+    """Write the largest log q + g of a chunk of a row, and the token of that value."""
     row, chunk = tl.program_id(0), tl.program_id(1)
     seed, position = tl.load(seeds + row), tl.load(positions + row)
     laws += row.to(tl.int64) * num_tokens
@@ -281,7 +281,7 @@ class TritonRows(Rows):
         return tokens
 
     def _given(self, excess: Excess) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
-        """Return what both kernels of masses read, in their order."""
+        """Return the arguments that both mass kernels read, in order."""
         selected = excess.selected
         share, scale = (
             torch.ones_like(excess.weight) if one is None else one
@@ -304,12 +304,12 @@ class TritonRows(Rows):
 def winners(
     log_q: Tensor, seeds: Tensor, positions: Tensor, *, shard: Shard | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return max (log q + g) and its token, `(…)` twice, g the noise of `noise.noise_rows`.
+    """Return max (log q + g) and the winning token, `(…)` each, g the noise of `noise.noise_rows`.
 
     Args:
-        log_q: `(…, V)`.
+        log_q: `(…, V)` of any floating type.
         seeds, positions: `(…)` int64.
-        shard: which tokens these are; all if None.
+        shard: the tokens of these rows; all if None.
     """
     laws = log_q.reshape(-1, log_q.shape[-1]).contiguous()
     of_rows = (torch.broadcast_to(one, log_q.shape[:-1]).reshape(-1) for one in (seeds, positions))

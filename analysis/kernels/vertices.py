@@ -36,14 +36,21 @@ def optimal_by_vertex(
 ) -> Verified:
     """Verify the next tokens of the sequences that agree so far, level by level.
 
+    Rows of equal prefixes must be equal.
+
     Args:
-        candidates, target, draft, uniforms, final: as `analysis.kernels.step` has them, rows of
-            equal prefixes equal; of each level the uniforms of the first sequence's node select,
-            those of the last one's test.
+        candidates: `(B, n)` int64, the nodes' tokens, node 0 the root; −1 where there is no draft.
         paths: `(B, K, L)` int64, the nodes of each sequence. A sequence may end early, with −1 as
             candidate, where a rule for its own tokens ends it, or one for all sequences.
+        target: `(B, n, V)` float32 or float64, the target's next-token probabilities after each
+            node.
+        draft: `(B, m, V')` of the target's type, V' ≤ V, the probabilities by which the children
+            of nodes 0..m − 1 were drawn.
+        uniforms: `(B, n)` float32 or float64 in [0, 1); column i − 1 belongs to node i: on each
+            level the first sequence's selects, the last one's tests.
+        final: `(B,)` float32 or float64 in [0, 1), draws the token after the accepted drafts.
         grid: for K sequences.
-        over: who reads the rows (`analysis.kernels.vocabulary`).
+        over: makes the rows: `TorchRows`, or others of `analysis.kernels.vocabulary.Rows`.
     """
     both = over(target, draft, candidates)
     place = torch.arange(paths.shape[2] + 1, device=paths.device)

@@ -36,7 +36,7 @@ from .noise import uniform_rows
 from .step import Tensor, check_step, drafted_by, probabilities
 
 _STREAM = 1
-"""Of uniforms: noise that drafts are drawn with may have the same seed."""
+"""Stream of the uniforms of tests: the noise of drafts may have the same seed."""
 
 
 def rejection_sample(
@@ -64,12 +64,17 @@ def rejection_sample(
     """Verify every request's drafts, token by token or as a block.
 
     Args:
-        target_logits, draft_logits, draft_sampled: as the module says.
-        cu_num_logits: `(R + 1,)`, where requests begin, and the end.
-        pos: `(N,)`, the positions of `draft_sampled` in their texts.
-        idx_mapping: `(R,)`, each request's place of state.
+        target_logits: `(N, V)` of any floating type, processed, temperature included.
+        draft_logits: `(S, γ, V')` of any floating type, by place of state, as the model has them;
+            None if drafts were not drawn.
+        draft_sampled: `(N,)` of any integer type, each request's last token and its drafts; −1
+            ends them.
+        cu_num_logits: `(R + 1,)` of any integer type, where requests begin, and the end.
+        pos: `(N,)` of any integer type, the positions of `draft_sampled` in their texts.
+        idx_mapping: `(R,)` of any integer type, each request's place of state.
         expanded_idx_mapping, expanded_local_pos: not read, they follow from the others.
-        temperature, seed: `(S,)`.
+        temperature: `(S,)` of any floating type.
+        seed: `(S,)` int64.
         num_speculative_steps: γ.
         use_fp64: whether sums are in float64.
         use_block_verification: as a block, else token by token.

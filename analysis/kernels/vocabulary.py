@@ -1,4 +1,4 @@
-"""What a step asks of rows as long as the vocabulary: entries, sums of bins, masses, a token.
+"""Operations of a step on rows as long as the vocabulary: entries, sums of bins, masses, a token.
 
 All else that is decided is small and written once, by `chain`, `scores` and the like. The
 rows themselves are read here, by torch (`TorchRows`), or by Triton (`triton_rows`), and a
@@ -27,10 +27,10 @@ _CHUNK = 2**20
 """Probabilities that are worked on at once: bounds the memory besides the rows."""
 
 _BINNED = 2**17
-"""The same of bins, whose numbers and sums then stay in a cache."""
+"""The same where bins are summed: their numbers and sums then stay in a cache."""
 
 RUN = 1024
-"""Tokens among which one is sought at once, in the run that sums over all runs lead to."""
+"""Tokens of a run; sums over runs lead to the run in which a token is sought."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,15 +38,19 @@ class Selected:
     """The law of winners at rows, c p + d q by bins of q/p.
 
     Attributes:
-        levels: `(2, B, k, bins)`, c and d.
-        grid: which says what the bins are.
+        levels: `(2, B, k, bins)` float64, c and d.
+        grid: of the bins.
     """
 
     levels: Tensor
     grid: ScoreGrid
 
     def at(self, target: Tensor, draft: Tensor) -> Tensor:
-        """Return the entries `(B, k, …)` of which q and p are those."""
+        """Return the winners' probabilities of entries with masses q and p, `(B, k, …)`.
+
+        Args:
+            target, draft: `(B, k, …)` float32 or float64, q and p.
+        """
         index = self.grid.bins(target, draft).view(*draft.shape[:2], -1)
         constant, slope = (
             one.to(draft.dtype).gather(-1, index).view_as(draft) for one in self.levels
@@ -55,11 +59,15 @@ class Selected:
         return found.clamp_(min=0.0)
 
     def some(self, places: slice) -> Selected:
-        """Return this at some of its rows."""
+        """Return the law at some of the rows."""
         return Selected(self.levels[:, :, places], self.grid)
 
     def one(self, place: Tensor) -> Selected:
-        """Return this at one of its rows each, `(B, 1)`."""
+        """Return the law at one row of each request.
+
+        Args:
+            place: `(B, 1)` int64, the row's place among the k.
+        """
         by = place[None, ..., None].expand(2, -1, -1, self.levels.shape[-1])
         return Selected(self.levels.gather(2, by), self.grid)
 
@@ -69,8 +77,8 @@ class Excess:
     """The masses w q − c min(s, w q) at k rows of each request.
 
     Attributes:
-        nodes: `(B, k)`.
-        weight: `(B, k)`, w.
+        nodes: `(B, k)` int64.
+        weight: `(B, k)` float32 or float64, w.
         share: `(B, k)`, c in [0, 1]; s is not read where it is 0; 1 if None.
         selected: s, at the same rows; the draft's law p if None.
         scale: `(B, k)`, by which p is multiplied; 1 if None.
@@ -91,15 +99,15 @@ class Excess:
         """Return masses in the ratio of (q − c p)₊, q where c = 0.
 
         Args:
-            nodes: `(B, k)`.
-            taken: `(B, k)`, c ≥ 0.
+            nodes: `(B, k)` int64.
+            taken: `(B, k)` float32 or float64, c ≥ 0.
         """
         scale = taken.clamp(max=_LARGEST)
         weight = torch.where(taken == scale, 1.0, scale / taken)
         return cls(nodes, weight, (taken != 0.0).to(weight.dtype), scale=scale)
 
     def some(self, places: slice) -> Excess:
-        """Return those at some of the rows."""
+        """Return the masses at some of the rows."""
         return Excess(
             self.nodes[:, places],
             self.weight[:, places],
@@ -112,13 +120,13 @@ class Excess:
 
 
 class Rows(abc.ABC):
-    """The rows of both models, or a shard of them.
+    """The rows of both models, or a shard of the rows.
 
     Args:
-        target: `(B, n, V)`.
-        draft: `(B, m, V')`, or None where drafts are sure.
-        sure: `(B, m)`, those drafts.
-        shard: which tokens these are; all if None.
+        target: `(B, n, V)` float32 or float64.
+        draft: `(B, m, V')` of the same type, or None where drafts are sure.
+        sure: `(B, m)` int64, the sure drafts.
+        shard: the tokens of these rows; all if None.
     """
 
     def __init__(
@@ -139,7 +147,9 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def _both_totals(self, excess: Excess) -> Tensor:
-        """Return the chunks' masses, and what they have of q, `(2, B, chunks)`, of one row."""
+        """Return the masses of all chunks, and the masses of q alone, `(2, B, chunks)`, of one
+        row.
+        """
 
     @abc.abstractmethod
     def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
@@ -148,7 +158,11 @@ class Rows(abc.ABC):
         """
 
     def entries(self, nodes: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return q and p `(B, k)` at nodes, p of the last that has a draft's row, and at tokens."""
+        """Return q and p `(B, k)` of tokens at nodes, p from the last row of the draft at most.
+
+        Args:
+            nodes, tokens: `(B, k)` int64.
+        """
         place = (tokens - self.first).clamp(0, self.target.shape[-1] - 1)
         drafted = entries(self.draft, self.drafted(nodes), place)
         found = entries(self.target, nodes, place), drafted
@@ -159,11 +173,11 @@ class Rows(abc.ABC):
         return both[0], both[1]
 
     def bin_sums(self, grid: ScoreGrid, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return what each bin has of p and of q, over Σ p in float64, `(B, k, bins)` twice.
+        """Return Σ p and Σ q of each bin, over Σ p in float64, `(B, k, bins)` twice.
 
         Args:
-            grid: which says what the bins are.
-            nodes: `(B, k)`; all of the draft's if None.
+            grid: of the bins.
+            nodes: `(B, k)` int64; all of the draft's if None.
         """
         sums = self._bin_sums(grid, nodes)
         if self.shard is not None:
@@ -175,23 +189,35 @@ class Rows(abc.ABC):
         return drafted / whole, wanted / whole
 
     def total(self, excess: Excess) -> Tensor:
-        """Return the mass at each row, `(B, k)`."""
+        """Return the mass at each row, `(B, k)`.
+
+        Args:
+            excess: `(B, k)` rows.
+        """
         found = self._totals(excess).sum(dim=-1)
         if self.shard is not None:
             self.shard.all_reduce(found)
         return found
 
     def left(self, nodes: Tensor, taken: Tensor) -> Tensor:
-        """Return Σ (q − c p)₊ for c > 0, both `(B, k)`."""
+        """Return Σ (q − c p)₊ for c > 0, `(B, k)`.
+
+        Args:
+            nodes: `(B, k)` int64.
+            taken: `(B, k)` float32 or float64, c.
+        """
         after = Excess.after(nodes, taken)
         return self.total(dataclasses.replace(after, share=None)) / after.weight
 
     def rest(self, nodes: Tensor, tokens: Tensor, gone: Tensor) -> Tensor:
-        """Return Σ p over other tokens than some, `(B, 1)`: by what is left, as it may be tiny.
+        """Return Σ p over all tokens that are not gone, `(B, 1)`.
+
+        It is summed over these, as it may be tiny.
 
         Args:
-            nodes: `(B, 1)`.
-            tokens, gone: `(B, n)`, and which of them.
+            nodes: `(B, 1)` int64.
+            tokens: `(B, n)` int64.
+            gone: `(B, n)` bool, which of the tokens are gone.
         """
         row = torch.nn.functional.pad(rows(self.draft, self.drafted(nodes))[:, 0], (0, 1))
         found = row.scatter_(1, self._own(tokens, gone), 0.0).sum(dim=1, keepdim=True)
@@ -203,29 +229,36 @@ class Rows(abc.ABC):
         """Return masses of q without some tokens, written to the draft's rows, one of zeros each.
 
         Args:
-            nodes: `(B, 1)`.
-            tokens, gone: `(B, n)`, and which of them.
+            nodes: `(B, 1)` int64.
+            tokens: `(B, n)` int64.
+            gone: `(B, n)` bool, which of the tokens are gone.
         """
         row = torch.nn.functional.pad(self.draft[:, 0], (0, 1))
         self.draft = row.scatter_(1, self._own(tokens, gone), 1.0)[:, None, :-1].contiguous()
         return Excess(nodes, torch.ones_like(row[:, :1]))
 
     def _own(self, tokens: Tensor, gone: Tensor) -> Tensor:
-        """Return the places of some tokens in these rows, the one behind them for all others."""
+        """Return the places in these rows of the tokens that are gone; for all others the place
+        past the end.
+        """
         own = tokens - self.first
         inside = gone & (own >= 0) & (own < self.target.shape[-1])
         return torch.where(inside, own, self.target.shape[-1])
 
     def drafted(self, nodes: Tensor) -> Tensor:
-        """Return the nodes, the last that has a draft's row for those that have none."""
+        """Clip nodes to the last node with a row of the draft.
+
+        Args:
+            nodes: `(B, k)` int64.
+        """
         return nodes.clamp(max=self.draft.shape[1] - 1)
 
     def draw(self, excess: Excess, final: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a token `(B,)` by the masses of one row, and their sum, from q where it is 0.
+        """Draw a token `(B,)` by the masses of one row, from q where all are 0, and return the sum.
 
         Args:
-            excess: `(B, 1)`.
-            final: `(B,)` uniforms.
+            excess: `(B, 1)` rows.
+            final: `(B,)` float32 or float64 in [0, 1).
         """
         both = self._both_totals(excess)
         parts = both.sum(dim=-1)[..., None]
@@ -247,7 +280,7 @@ class Rows(abc.ABC):
 
 
 def _place(parts: Tensor, sought: Tensor) -> tuple[Tensor, Tensor]:
-    """Return in which of the parts `(B, m)` a running mass lies, and how far into it."""
+    """Return the part of `(B, m)` in which a running mass lies, and the distance into the part."""
     if parts.shape[1] == 1:
         return torch.zeros_like(sought, dtype=torch.int64), sought
     running = parts.cumsum(dim=-1)
@@ -256,12 +289,12 @@ def _place(parts: Tensor, sought: Tensor) -> tuple[Tensor, Tensor]:
 
 
 Over = Callable[[Tensor, Tensor | None, Tensor], Rows]
-"""What makes rows: `TorchRows`, say, or with `functools.partial` those of a shard."""
+"""Makes rows: `TorchRows`, say, or a `functools.partial` of it for a shard."""
 
 
 @final
 class TorchRows(Rows):
-    """Rows read by torch, a few passes over a part of them that fits into a cache."""
+    """Rows read by torch, in a few passes over parts that fit into a cache."""
 
     def _bin_sums(self, grid: ScoreGrid, nodes: Tensor | None) -> Tensor:
         size, height, num_tokens = self.draft.shape
@@ -308,7 +341,14 @@ class TorchRows(Rows):
 
 
 def find_in_run(read: Rows, excess: Excess, run: Tensor, sought: Tensor) -> Tensor:
-    """Return the token `(B,)` at which a run's running mass exceeds a number, both `(B, 1)`."""
+    """Return the token `(B,)` at which a run's running mass exceeds a number, int64.
+
+    Args:
+        read: the rows.
+        excess: `(B, 1)` rows, whose masses are summed.
+        run: `(B, 1)` int64, the number of the run.
+        sought: `(B, 1)` float32 or float64, the number.
+    """
     place = torch.arange(min(RUN, read.target.shape[-1]), device=run.device)
     token = run * RUN + place
     inside = token.clamp(max=read.target.shape[-1] - 1)
@@ -330,7 +370,7 @@ def _sums(masses: Tensor) -> Tensor:
 
 
 def _masses(excess: Excess, q: Tensor, p: Tensor) -> Tensor:
-    """Return the masses `(B, k, …)` at rows, or at parts of them, of which q and p are those."""
+    """Return the masses `(B, k, …)` of an excess at entries with masses q and p."""
     mass = q * excess.weight[..., None].to(q.dtype)
     if excess.alone:
         return mass
