@@ -40,7 +40,7 @@ class CausalModel(FromLogits):
             fine.
         num_tokens: V; logits beyond it (padding rows) are cut off before the softmax.
         device: where the model is.
-        processing: what is done with the logits.
+        processing: of the logits.
 
     Raises:
         AnalysisError: if the model is in training mode, on another device, or scores fewer than
@@ -69,13 +69,13 @@ class CausalModel(FromLogits):
         )
 
     def processed(self, processing: otm.Processing) -> CausalModel:
-        """Return the same model, and its cache, with another processing of its logits."""
+        """Return the model with another processing of the logits, sharing the cache."""
         other = copy.copy(self)
         other.processing = processing
         return other
 
     def forget(self) -> None:
-        """Free the cache, so that what follows repeats bit for bit on the same machine."""
+        """Free the cache, so that later answers repeat bit for bit on the same machine."""
         self.evaluator.forget()
 
     @torch.inference_mode()

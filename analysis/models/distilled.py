@@ -1,4 +1,4 @@
-"""Drafts with a few layers of their own, over their target's embeddings and likely tokens."""
+"""Drafts with a few own layers over the target's embeddings and likely tokens."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class LikelyHead(torch.nn.Module):
 
 
 def is_distilled(folder: Path) -> bool:
-    """Return whether a folder holds a draft that borrows its embeddings."""
+    """Return True if a folder holds a draft that borrows the target's embeddings."""
     return (folder / DISTILLED).is_file()
 
 
 def packed_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return weights as a draft's file holds them: matrices in 8 bits with a scale for each row."""
+    """Pack weights for a draft's file: matrices in 8 bits with a scale for each row."""
     packed = {name: value.detach().float().contiguous() for name, value in weights.items()}
     for name, value in list(packed.items()):
         if value.ndim == 2:
@@ -71,7 +71,7 @@ def stored_weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def load_distilled(folder: Path, target: Any) -> Any:
-    """Return a distilled draft over the embeddings of its target, which is not copied.
+    """Load a distilled draft over the embeddings of the target, which are not copied.
 
     Raises:
         AnalysisError: if the target has another width or vocabulary than the draft was distilled

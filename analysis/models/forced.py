@@ -1,4 +1,4 @@
-"""What a model says along given texts: the log-probabilities of the likeliest tokens, forced.
+"""Forced log-probabilities: a model's likeliest tokens along given texts.
 
 Behind the first difference of two texts the contexts differ, and the log-probabilities that a
 server wrote can no longer be compared. The model's own along one of the texts can, at every token.
@@ -18,10 +18,10 @@ _LIKELIEST = 5
 
 @torch.inference_mode()
 def forced_text(pair: Pair, text: LoggedText) -> LoggedText:
-    """Return a text with the target's log-probabilities of the five likeliest tokens at each place.
+    """Return a text with the target's log-probabilities of the likeliest tokens at each place.
 
     Args:
-        pair: whose target is asked, in one pass.
+        pair: whose target is evaluated, in one pass.
         text: with its prompt, as a text or as tokens, and the numbers of its tokens.
 
     Raises:
@@ -41,10 +41,10 @@ def forced_text(pair: Pair, text: LoggedText) -> LoggedText:
 
 
 def numbers_of(pair: Pair, text: LoggedText) -> tuple[list[int], list[int]]:
-    """Return the numbers of the tokens of a text's prompt, and its own.
+    """Return the token numbers of a text's prompt and of the text.
 
     Raises:
-        AnalysisError: if it has no prompt, or no numbers of the target's tokens.
+        AnalysisError: if the text has no prompt, or no numbers of the target's tokens.
     """
     prompt = pair.encode(text.prompt) if isinstance(text.prompt, str) else text.prompt
     row = [*(prompt or ()), *text.tokens]

@@ -1,4 +1,4 @@
-"""Language models that answer by processing logits, whose own they change or choose."""
+"""Language models whose distributions are processed logits, also under penalties and a grammar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from otm.errors import InvalidDistribution
 from .trie import Context
 
 Allowed = Callable[[tuple[int, ...]], Any]
-"""What was written after the prompt → the numbers of the tokens that may follow."""
+"""The tokens after the prompt → the numbers of the tokens that may follow."""
 
 
 UNLIMITED = 1 << 30
@@ -25,7 +25,9 @@ UNLIMITED = 1 << 30
 
 
 def shared_positions(*models: Any) -> int:
-    """Return how many positions all models have, `UNLIMITED` where none names a limit."""
+    """Return the number of positions that all models have, `UNLIMITED` where no model names a
+    limit.
+    """
     limits = (model.max_length for model in models if model.max_length is not None)
     return min(limits, default=UNLIMITED)
 
@@ -49,7 +51,7 @@ class FromLogits(abc.ABC):
 
     @abc.abstractmethod
     def processed(self, processing: Processing) -> Self:
-        """Return the same model with another processing of its logits."""
+        """Return the model with another processing of the logits."""
 
     @abc.abstractmethod
     def forget(self) -> None:
@@ -64,7 +66,7 @@ class FromLogits(abc.ABC):
     @final
     @torch.inference_mode()
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the next-token distributions `(n, V)` after n contexts, in their order.
+        """Return the next-token distributions `(n, V)` after n contexts, in the given order.
 
         Args:
             contexts: token sequences, each non-empty; they may repeat and be prefixes of one
@@ -105,7 +107,7 @@ class Limited(FromLogits):
     allow has logit −∞.
 
     Args:
-        model: on its own.
+        model: without limits.
         begin: where the prompt ends.
         repetition, presence, frequency: penalties; 1, 0, 0 change nothing.
         allowed: the grammar; None for none.
@@ -132,7 +134,7 @@ class Limited(FromLogits):
         self.processing = model.processing
 
     def processed(self, processing: Processing) -> Limited:
-        """Return the same model with another processing of its logits."""
+        """Return the model with another processing of the logits."""
         return Limited(self.model.processed(processing), self.begin, **self.limits)
 
     def forget(self) -> None:

@@ -41,7 +41,7 @@ REFERENCE = (4, 1)
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """What to time.
+    """Sizes of the passes to time.
 
     Attributes:
         lengths, batches: new tokens per sequence and sequences in a pass.
@@ -103,7 +103,7 @@ def write_latency(
     seconds: float = 60.0,
     any_load: bool = False,
 ) -> dict[str, Any]:
-    """Measure and write a record with its manifest of models, machine, load and versions.
+    """Time a pair and write the record, with a manifest of models, machine, load and versions.
 
     Args:
         pair, grid, seconds: as in `measure_latency`.
@@ -193,7 +193,7 @@ def latency_table(record: Mapping[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Cell:
-    """What to run, and what to prepare before each run outside the clock."""
+    """A call to time, and the preparation before each run, outside the clock."""
 
     run: Callable[[Any], object]
     prepare: Callable[[], Any] = lambda: None
@@ -208,7 +208,9 @@ def _pass_cell(model: Any, cache: Any, tokens: torch.Tensor) -> _Cell:
 
 
 def _tree_cell(model: CausalModel, num_nodes: int, context: int) -> _Cell:
-    """Time a call for a binary tree of drafted nodes below a token, its context cached."""
+    """Return the cell of a call for a binary tree of drafted nodes below a token with a cached
+    context.
+    """
     stem = [(7 * i + 3) % model.num_tokens for i in range(context)]
     paths: list[list[int]] = [[0]]
     for node in range(1, num_nodes + 1):

@@ -1,4 +1,4 @@
-"""Where the two models of a measurement lie, and what readers of results see them called."""
+"""Places of the two models of a measurement, and the names for readers of results."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ SIDES = ("draft", "target")
 
 
 def model_names(draft: str | None, target: str | None) -> tuple[str, str]:
-    """Return the models' names as readers of results see them; no draft means the target's own."""
+    """Return both models' names for readers of results; no draft means the draft of the target."""
     if draft is None:
         draft = f"{target}-draft" if target in PUBLIC else "analysis/pair/draft"
     return draft, target or "analysis/pair/target"
 
 
 def model_places(draft: str | None, target: str | None) -> dict[str, str]:
-    """Return where the two models lie by side: folders or hub names.
+    """Return the places of the two models by side: folders or hub names.
 
     Raises:
-        AnalysisError: if a public model is asked for that has not been fetched, or its draft where
+        AnalysisError: if a public model has not been fetched, or has no draft where the draft is
             none is shipped.
     """
     places = {}

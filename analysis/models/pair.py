@@ -1,4 +1,4 @@
-"""Load a draft/target pair and read next-token logits from it.
+"""Draft/target pairs: loading, and next-token logits of both models.
 
 Weights come from strangers: only safetensors are read, and code shipped with a model runs only if
 the user asks for it.
@@ -51,13 +51,13 @@ class Pair:
 
     @property
     def places(self) -> dict[str, str]:
-        """Where the two models lie by side: folders or hub names."""
+        """Places of the two models by side: folders or hub names."""
         models = zip(SIDES, (self.draft, self.target), strict=True)
         return {side: str(model.config._name_or_path) for side, model in models}
 
     @property
     def device_name(self) -> str:
-        """What the device is called: the kind of GPU, or "cpu"."""
+        """The kind of GPU, or "cpu"."""
         return (
             torch.cuda.get_device_name(self.device)
             if torch.device(self.device).type == "cuda"
@@ -217,7 +217,7 @@ def load_pair(
 
 
 def end_of_text(pair: Pair) -> int | None:
-    """Return the tokenizer's end-of-sequence token if it has one that both models score."""
+    """Return the tokenizer's end-of-sequence token, or None unless both models score this token."""
     token: Any = pair.tokenizer.eos_token_id
     return int(token) if token is not None and int(token) < pair.num_tokens else None
 
@@ -225,7 +225,7 @@ def end_of_text(pair: Pair) -> int | None:
 def load_target(
     target: str | None, *, device: str = "auto", dtype: torch.dtype = torch.float32
 ) -> tuple[Any, Any]:
-    """Load a target alone, and its tokenizer; arguments and errors as in `load_pair`."""
+    """Load a target and the tokenizer, without a draft; arguments and errors as in `load_pair`."""
     place = choose_device(device)
     name, tokenizer = load_tokenizer(target)
     model = _load(
@@ -240,9 +240,9 @@ def load_target(
 
 
 def load_tokenizer(target: str | None) -> tuple[str, Any]:
-    """Return where a target lies and its tokenizer; raises as `load_pair`.
+    """Return the place and the tokenizer of a target; raises as `load_pair`.
 
-    It tells quickly whether the model is there at all.
+    A missing model is found quickly in this way.
     """
     logging.disable_progress_bar()
     name = model_places(None, target)["target"]
@@ -251,7 +251,7 @@ def load_tokenizer(target: str | None) -> tuple[str, Any]:
 
 
 def choose_device(name: str) -> str:
-    """Return the device that a name asks for, or raise `AnalysisError` without it here."""
+    """Return the device of a name, or raise `AnalysisError` if this machine has no such device."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -330,10 +330,10 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
 
 @functools.cache
 def _answers(name: str) -> bool:
-    """Return whether the hub answers when it is asked for a model, or need not be asked.
+    """Return False if the hub does not answer and the name is no local folder.
 
-    Loading asks it many times, each with retries that take half a minute; this asks once and waits
-    some seconds.
+    Loading asks the hub many times, each with retries that take half a minute; this asks once and
+    waits some seconds.
     """
     if Path(name).is_dir():
         return True
@@ -347,7 +347,7 @@ def _answers(name: str) -> bool:
 
 
 def _refuse_remote_code(name: str, *, local_files_only: bool) -> None:
-    """Refuse a model that needs its own Python files, before anything asks on a terminal."""
+    """Refuse a model that needs remote code, before the library asks on a terminal."""
     try:
         config = AutoConfig.from_pretrained(
             name, trust_remote_code=False, local_files_only=local_files_only
@@ -369,7 +369,7 @@ def _refuse_remote_code(name: str, *, local_files_only: bool) -> None:
 
 
 def _two_tokenizers(tokenizers: Sequence[Any], names: Sequence[str]) -> AnalysisError:
-    """Return the error that names what two tokenizers differ in."""
+    """Return the error that names the differences between two tokenizers."""
     left, right = (tokenizer.get_vocab() for tokenizer in tokenizers)
     differing = sorted(
         token for token in left.keys() | right.keys() if left.get(token) != right.get(token)

@@ -1,4 +1,4 @@
-"""Turn logits into the distributions of many settings, with one sort per model.
+"""Distributions of many settings from logits, with one sort per model.
 
 Temperature keeps the order of the logits, so the tokens that top-p keeps at any temperature are a
 prefix of one descending order. The values are those of `otm.Processing`, up to the last bits.
@@ -27,14 +27,15 @@ _CLEAR = 1e-10
 
 
 class Setting(NamedTuple):
-    """How both models' logits become probabilities."""
+    """The processing of both models' logits."""
 
     draft: Processing = Processing()
     target: Processing = Processing()
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What records say: the target's temperature and top-p, and what else is not the default.
+        """The settings for records: the target's temperature and top-p, and all other non-default
+        values.
 
         Names begin with `draft_` where the draft differs.
 
@@ -62,7 +63,7 @@ class Setting(NamedTuple):
 
 
 def setting_text(name: str, value: object) -> str:
-    """Return a recorded setting as a reader sees it.
+    """Format a recorded setting for readers.
 
     >>> setting_text("draft_top_p", 0.9), setting_text("temperature", 1.0)
     ('draft top-p 0.9', 'temperature 1')
@@ -73,7 +74,7 @@ def setting_text(name: str, value: object) -> str:
 
 
 def setting_name(setting: str) -> str:
-    """Return the name of a recorded setting as a reader sees it."""
+    """Format the name of a recorded setting for readers."""
     return setting.replace("_", " ").replace("top ", "top-").replace("min ", "min-")
 
 
@@ -115,15 +116,15 @@ def settings_of(
 def distributions(
     logits: np.ndarray, settings: Sequence[Processing]
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Yield what compiled rows take of each setting: weights and their logarithms, `(..., V)` each.
+    """Yield weights and logarithms of each setting for compiled rows, `(..., V)` each.
 
     Weights are in float64, and probabilities but where top-p keeps a part: there they are exp((z −
-    max z)/T), since what it drops is left out before a row is divided by its sum. Logarithms are
+    max z)/T), since dropped tokens are left out before a row is divided by its sum. Logarithms are
     finite everywhere, meaningless where the probability is 0, and None where none are at hand.
 
     Args:
         logits: `(..., V)`, float32 or float64.
-        settings: what is done with the logits.
+        settings: of the processing.
     """
     likeliest = None
     for processing in settings:
@@ -141,7 +142,7 @@ def distributions(
 
 
 def _nucleus_alone(processing: Processing) -> bool:
-    """Return whether nothing filters but top-p, which sees the masses at the temperature."""
+    """Return True if nothing filters but a top-p that follows the temperature."""
     others = processing.top_k is None and processing.min_p in (None, 0.0)
     return others and (
         processing.top_p in (None, 1.0)
@@ -223,7 +224,7 @@ def _scaled(logits: np.ndarray, largest: np.ndarray, temperature: float) -> np.n
 
 
 def _softmax(scaled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return exp(x)/Σ exp(x) and its finite logarithm."""
+    """Return exp(x)/Σ exp(x) and the finite logarithm."""
     import torch
 
     mass = torch.from_numpy(scaled).exp().numpy()

@@ -1,4 +1,4 @@
-"""Read prompts one at a time from text, JSON lines, Parquet or a data set, whatever their number.
+"""Prompts from text, JSON lines, Parquet or a data set, read one at a time.
 
 A source is a re-iterable description of where prompts are; nothing holds more than one line or one
 batch of a Parquet file in memory. Files come from strangers: they are UTF-8 or refused, and sizes
@@ -32,7 +32,7 @@ _SAFE_BUILDERS = ("parquet", "json", "text", "csv", "arrow")
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-    """One prompt: its number, where it came from, and its text."""
+    """A prompt with number, origin and text."""
 
     index: int
     name: str
@@ -41,10 +41,10 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class PromptSource:
-    """Where prompts are.
+    """A source of prompts that can be read repeatedly.
 
     Attributes:
-        name: what a reader of the results should see.
+        name: for readers of the results.
         texts: yields (name, text) of every non-blank prompt in order, from the first one every
             time.
     """
@@ -54,7 +54,7 @@ class PromptSource:
 
 
 def open_prompts(path: Path, *, field: str = "text") -> PromptSource:
-    """Return the source that a file's suffix calls for.
+    """Return the source of prompts in a file, by the file's suffix.
 
     JSON lines for .jsonl and .ndjson, Parquet for .parquet, text for anything else.
     """
@@ -71,8 +71,8 @@ def open_prompts(path: Path, *, field: str = "text") -> PromptSource:
 def data_set(path: str, *, split: str = "train", field: str = "text") -> PromptSource:
     """Return a data set of the `datasets` library: a hub name, or a folder of data files.
 
-    The files are text, JSON, CSV, Parquet or Arrow. It is called by its name, of a folder the last
-    part, and the split.
+    The files are text, JSON, CSV, Parquet or Arrow. The source is named after the data set (of a
+    folder the last part) and the split.
     """
     name = f"{Path(path).name}[{split}]"
 
@@ -272,7 +272,7 @@ def _field(record: Any, field: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _kind(value: object) -> str:
-    """Return what JSON calls a value."""
+    """Return the JSON name of a value's type."""
     kinds = {
         type(None): "null",
         bool: "a Boolean",

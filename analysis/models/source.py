@@ -1,4 +1,4 @@
-"""Which pair of models a measurement is of; the pair, loaded once per process.
+"""The pair of models of a measurement, loaded once per process.
 
 Torch is imported on loading.
 """
@@ -19,7 +19,7 @@ from .names import SIDES, model_names, model_places
 
 @dataclasses.dataclass(frozen=True)
 class PairSource:
-    """Which models, and how they are loaded."""
+    """The names of two models, with the options of loading."""
 
     draft: str | None = None
     target: str | None = None
@@ -40,7 +40,7 @@ class PairSource:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The models' names, as a reader of the results should see them."""
+        """The models' names for readers of results."""
         return model_names(self.draft, self.target)
 
 
@@ -68,7 +68,7 @@ def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
 
 
 def describe_source(source: PairSource) -> dict[str, Any]:
-    """Load the pair where this runs and return what its measurements depend on."""
+    """Load the pair in this process and describe everything that measurements depend on."""
     pair = load_source(source)
     return environment() | {
         "device": pair.device_name,

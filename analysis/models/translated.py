@@ -22,10 +22,10 @@ from otm import Processing
 from .from_logits import FromLogits
 
 _SPACES = str.maketrans("Ġ▁", "  ")
-"""How tokenizers write a space."""
+"""Signs by which tokenizers write a space."""
 
 _TAIL = 8
-"""Tokens before a continuation that say how its beginning reads."""
+"""Tokens before a continuation, on which the tokens of its beginning depend."""
 
 
 @final
@@ -52,7 +52,7 @@ class SharedTokens(FromLogits):
         self.pairs = shared_tokens(own, tokenizer, limits=(draft.num_tokens, num_tokens))
 
     def processed(self, processing: Processing) -> SharedTokens:
-        """Return the same model with another processing of its logits."""
+        """Return the model with another processing of the logits."""
         return SharedTokens(
             self.draft.processed(processing), self.own, self.tokenizer, self.num_tokens
         )
@@ -71,9 +71,9 @@ class SharedTokens(FromLogits):
         return found
 
     def continued(self, contexts: Sequence[Sequence[int]], length: int) -> list[list[int]]:
-        """Return what the draft's likeliest own tokens after each context read in the target's.
+        """Return the target's tokens of the draft's likeliest continuation of each context.
 
-        Nothing where they change how the context's end reads.
+        Nothing where the continuation changes the tokens of the context's end.
 
         Args:
             contexts: of the target.

@@ -1,4 +1,4 @@
-"""Whether a model may be evaluated in tree passes, by its configuration and by a small tree."""
+"""Checks that a model can be evaluated in tree passes, by configuration and by a small tree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FLAT_LENGTH = 12
 
 
 def choose_evaluator(model: Any, device: str, num_tokens: int) -> tuple[str | None, Evaluator]:
-    """Return why a model cannot be evaluated in tree passes, None if it can, and its evaluator.
+    """Return the reason against tree passes of a model, or None, and the evaluator to use.
 
     Raises:
         AnalysisError: if the model scores fewer than `num_tokens` tokens.
@@ -46,7 +46,7 @@ def choose_evaluator(model: Any, device: str, num_tokens: int) -> tuple[str | No
 
 
 def longest_context(model: Any) -> int | None:
-    """Return how many positions a model has, or None if its configuration names no limit."""
+    """Return the number of positions of a model, or None if the configuration names no limit."""
     limit: int | None = getattr(
         model.config.get_text_config(decoder=True), "max_position_embeddings", None
     )
@@ -54,9 +54,9 @@ def longest_context(model: Any) -> int | None:
 
 
 def configuration_obstacle(model: Any) -> str | None:
-    """Return what in a model's configuration rules tree passes out, if anything.
+    """Return the reason against tree passes in a model's configuration, or None.
 
-    It is asked for what a small tree would not show, and for room for that tree.
+    Checked are properties that a small tree would not show, and room for that tree.
     """
     kinds = sorted(
         {type(layer).__name__ for layer in DynamicCache(config=model.config).layers}
@@ -87,7 +87,7 @@ def configuration_obstacle(model: Any) -> str | None:
 
 
 def observed_obstacle(model: Any, device: str, num_tokens: int) -> str | None:
-    """Compare small tree passes with plain ones; return what is wrong, or None if they agree.
+    """Compare small tree passes with plain passes; return the fault that shows, or None.
 
     The comparison must be able to fail: the same tree read as one plain sequence, which is what a
     model computes that ignores the mask and the positions, has to miss by four times the tolerance.
@@ -140,7 +140,7 @@ def distance(logits: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 def tolerance(model: Any) -> float:
-    """Return how far the logits of two ways to evaluate one context may be apart, as a `distance`.
+    """Return the largest `distance` between logits of two right evaluations of one context.
 
     Each of the 2L sublayers stores a few activations, of relative rounding ε/2 each and of random
     sign, so the difference grows like ε·√(2L) with a constant below 1 where products are summed in

@@ -50,12 +50,12 @@ class Evaluator(abc.ABC):
 
     @abc.abstractmethod
     def forget(self) -> None:
-        """Drop whatever is cached."""
+        """Clear the cache, if there is one."""
 
     @final
     @torch.inference_mode()
     def _forward(self, tokens: torch.Tensor, places: Sequence[int], **options: Any) -> torch.Tensor:
-        """Run the model and return its logits `(batch, len(places), rows)` at these places."""
+        """Run the model and return the logits `(batch, len(places), rows)` at some places."""
         self.passes += 1
         self.tokens += tokens.numel()
         index = torch.tensor(places, device=self.device)
@@ -88,7 +88,7 @@ class SequenceEvaluator(Evaluator):
         return torch.cat(rows)[torch.from_numpy(places).to(self.device)]
 
     def forget(self) -> None:
-        """Nothing is cached."""
+        """Do nothing, as nothing is cached."""
 
 
 @final
@@ -101,7 +101,7 @@ class TreeEvaluator(Evaluator):
         self._layout = CacheLayout()
 
     def forget(self) -> None:
-        """Drop the cache."""
+        """Clear the cache."""
         self._cache, self._layout = None, CacheLayout()
 
     def logits(self, contexts: Sequence[Context]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Which tokens of a trie of contexts to evaluate, where they go in a cache, and what each may see.
+"""Tree passes planned: tokens of a trie to evaluate, rows of the cache, and attention masks.
 
 The trie has a *trunk*, the prefix common to all contexts, whose cache rows are its positions, and
 *branches* below it.
@@ -17,7 +17,7 @@ Context = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CacheLayout:
-    """Which token sits in which row of the cache.
+    """The token in each row of a cache.
 
     Attributes:
         trunk: its tokens; token i is in row i.
@@ -37,11 +37,11 @@ class CacheLayout:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """What one pass has to do.
+    """The work of one pass over a trie.
 
     Attributes:
         kept: rows of the old cache to keep, in their new order.
-        tokens, depths: the m tokens to evaluate, ancestors first, and how many ancestors each has.
+        tokens, depths: the m tokens to evaluate, ancestors first, and their numbers of ancestors.
         parents: row of each branch token's parent, for kept and new ones together, in row order
             from `len(trunk)` on.
         wanted: for each context, which of the m tokens is its last.
@@ -113,7 +113,9 @@ def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
 
 
 class _Branches:
-    """The part of a trie below its trunk, parents before children; −1 is the end of the trunk."""
+    """The branches of a trie below the trunk, parents before children; −1 is the end of the
+    trunk.
+    """
 
     def __init__(self, old: CacheLayout, root: int) -> None:
         self.old, self.root = old, root
@@ -124,7 +126,7 @@ class _Branches:
         self.old_rows: list[int] = []
 
     def walk(self, suffix: Context) -> int:
-        """Add a path and return the node at its end."""
+        """Add a path and return the last node."""
         node, row = -1, self.root
         for depth, token in enumerate(suffix):
             parent, node = node, self.index.setdefault((node, token), len(self.tokens))
@@ -137,7 +139,7 @@ class _Branches:
         return node
 
     def cached(self, wanted: set[int]) -> list[bool]:
-        """Return which nodes' rows are kept: there, no logit wanted, the parent kept."""
+        """Return True for each node with a kept row: cached, no logit wanted, the parent kept."""
         kept: list[bool] = []
         for node, parent in enumerate(self.parents):
             kept.append(
@@ -147,7 +149,7 @@ class _Branches:
 
 
 def tree_mask(plan: Plan) -> NDArray[np.bool_]:
-    """Return which rows each token to evaluate sees, its ancestors and itself, `(m, rows)`."""
+    """Return the attention mask `(m, rows)`: a token to evaluate sees ancestors and itself."""
     num_trunk, num_branches = len(plan.layout.trunk), len(plan.parents)
     ancestors = np.zeros((num_branches, num_branches), dtype=bool)
     for node, parent in enumerate(plan.parents):
@@ -164,7 +166,7 @@ def tree_mask(plan: Plan) -> NDArray[np.bool_]:
 
 
 def common_length(left: Context, right: Context) -> int:
-    """Return how many leading tokens two contexts share, by bisection on slices.
+    """Return the number of leading tokens that two contexts share, by bisection on slices.
 
     >>> common_length((1, 2, 3, 4), (1, 2, 4))
     2
