@@ -39,7 +39,7 @@ _BUILD_TOOLS = ("hatchling",)
 
 @dataclass(frozen=True)
 class Document:
-    """A file's text, the package that it came from, its side of the split, and its kind."""
+    """A text with the package of origin, the side of the split, and the kind."""
 
     source: str
     text: str
@@ -49,7 +49,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in a fixed order, with the versions and licences of their sources."""
+    """Documents in a fixed order, with versions and licences of the sources."""
 
     documents: tuple[Document, ...]
     provenance: dict[str, object]
@@ -69,7 +69,7 @@ class Corpus:
 
 
 def requirement_closure(names: Iterable[str]) -> list[str]:
-    """Return the installed ones of `names` and everything that they require, sorted."""
+    """Return the installed packages among `names` and all requirements of these, sorted."""
     found: set[str] = set()
     queue = [canonicalize_name(name) for name in names]
     while queue:
@@ -229,7 +229,7 @@ def _is_new(text: str, seen: set[bytes]) -> bool:
 
 
 def held_out(key: str) -> bool:
-    """Return whether what goes by a key is held out: two in a hundred, by its hash."""
+    """Return True if a key is held out: `HELD_OUT_PERCENT` in a hundred, by hash."""
     digest = hashlib.sha1(key.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
     return digest[0] * 256 + digest[1] < HELD_OUT_PERCENT * 65536 // 100
 

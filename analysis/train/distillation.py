@@ -1,4 +1,4 @@
-"""Distil a small draft from a large target: some of its layers, a head on its likely tokens.
+"""Distillation of a small draft from a large target: some layers, and a head on likely tokens.
 
 The draft keeps the target's embeddings, which it does not train, and scores only the tokens S to
 which the target gives most of its mass along what it writes (as FR-Spec does), so that its
@@ -47,7 +47,7 @@ _LENS_SHARDS = 10
 """Shards that the lens is fitted to before training."""
 
 _EVERY = 16
-"""One of so many positions counts towards the likely tokens."""
+"""Distance between the positions that count towards the likely tokens."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Distillation:
         head: |S|, the tokens that the draft can propose.
         context: tokens in a window, the prompt included.
         windows: windows of training samples, as many for each kind of prompts.
-        temperatures: what they are drawn at in turn; held-out ones are at 1, as all laws are.
+        temperatures: of the drawn windows, in turn; held-out ones are at 1, as all laws are.
         held_windows: windows for each kind of held-out prompts, on which nothing is trained.
         batch: windows in a step.
         learning_rate, seed: of AdamW.
@@ -91,7 +91,7 @@ class Distillation:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prompts:
-    """What the target goes on writing after, in tokens.
+    """Prompts in tokens, which the target continues.
 
     Attributes:
         train: one prompt a window of training.
@@ -151,7 +151,7 @@ def sampled_features(
     seed: int,
     temperatures: Sequence[float] = (1.0,),
 ) -> dict[str, torch.Tensor]:
-    """Return the target's features along its own continuations of prompts, `(rows, context)`.
+    """Return the target's features along sampled continuations of prompts, `(rows, context)`.
 
     Features are tokens, last hidden states in bfloat16 and log-normalisers in float32, at
     temperature 1 whatever temperature a row is drawn at; those are dealt out in turn.
@@ -215,11 +215,9 @@ def sampled_features(
 class DraftModule(torch.nn.Module):
     """The trained part of a draft, between the target's embeddings and head rows.
 
-    It is layers, a norm and a square matrix.
-
-    The matrix carries the early layers' last hidden states to where the target's head reads (a
-    lens). A written draft is used with the product of head and matrix, so that it costs nothing
-    there.
+    The parts are layers, a norm and a square matrix, which carries the early layers' last hidden
+    states to where the target's head reads (a lens). A written draft is used with the product of
+    head and matrix, so that it costs nothing there.
     """
 
     def __init__(self, target: Any, recipe: Distillation, vocabulary: torch.Tensor) -> None:
@@ -255,9 +253,9 @@ class DraftModule(torch.nn.Module):
         )
 
     def last_hidden(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return what the target's head rows are multiplied by, `(rows, length, width)`.
+        """Return the vectors that the target's head rows multiply, `(rows, length, width)`.
 
-        It is computed in bfloat16 but for the weights.
+        Computed in bfloat16 but for the weights.
         """
         with torch.autocast(tokens.device.type, dtype=torch.bfloat16):
             return self.lens(self.body(tokens.long(), use_cache=False).last_hidden_state)  # type: ignore[no-any-return]
@@ -336,9 +334,9 @@ def learning_rate(recipe: Distillation, step: int) -> float:
 def prepare(
     target: Any, tokenizer: Any, corpus: Corpus, recipe: Distillation, work: Path
 ) -> dict[str, list[Path]]:
-    """Let the target write after all prompts and return the shards of features, by kind.
+    """Sample the target's continuations of all prompts and return the shards of features, by kind.
 
-    Those that are there are not made again.
+    Shards that exist are not made again.
     """
     make_folder(work)
     _same_recipe(work, target, corpus, recipe)
@@ -385,7 +383,7 @@ def train_draft(
     *,
     device: str = "cpu",
 ) -> tuple[DraftModule, torch.Tensor]:
-    """Train the draft, resuming from the checkpoint in `work`; return it and its vocabulary S.
+    """Train the draft, resuming from the checkpoint in `work`; return draft and vocabulary S.
 
     The checkpoint at which the learning rate begins to fall stays, and a recipe with more steps
     goes on from it.
@@ -450,7 +448,9 @@ def _batch(
 
 
 def _identity(target: Any, recipe: Distillation) -> str:
-    """Return what a checkpoint and a run that resumes from it must agree in: all but steps."""
+    """Return the recipe and the target that a checkpoint and a resuming run share, without
+    steps.
+    """
     fields = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "steps"}
     name = Path(str(target.config._name_or_path)).name
     return json.dumps({"recipe": fields, "target": name}, sort_keys=True)
@@ -464,7 +464,7 @@ def _vocabulary(target: Any, shards: list[Path], recipe: Distillation, work: Pat
 
 
 def _same_recipe(work: Path, target: Any, corpus: Corpus, recipe: Distillation) -> None:
-    """Write what determines the features and the trajectory, or refuse a folder of another run."""
+    """Write the recipe of features and training, or refuse a folder of another run."""
     identity = json.dumps(
         {"run": json.loads(_identity(target, recipe)), "corpus": corpus.digest}, sort_keys=True
     )
@@ -478,7 +478,7 @@ def _same_recipe(work: Path, target: Any, corpus: Corpus, recipe: Distillation) 
 
 
 def write_draft(model: DraftModule, vocabulary: torch.Tensor, folder: Path) -> None:
-    """Write a draft's own weights in 8 bits, its vocabulary and its configuration.
+    """Write the trained weights of a draft in 8 bits, the vocabulary and the configuration.
 
     Embeddings and head stay the target's.
     """

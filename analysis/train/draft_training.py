@@ -1,4 +1,4 @@
-"""From a target and texts to its draft: features, training, held-out acceptance, card."""
+"""A draft for a target from texts: features, training, held-out acceptance, model card."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from .training import acceptance_curves, check_numbers, read_recipe
 
 CURVE_K = (1, 2, 4, 8)
 _EVERY = 16
-"""One of so many held-out positions is verified with several drafts: neighbours are too alike to
-tell much more.
+"""Distance between held-out positions that are verified with several drafts: neighbours are too
+alike to tell much more.
 """
 
 _FROM_ZERO = ("warm_up", "steps", "fall", "seed")
@@ -70,7 +70,7 @@ def distil(
     device: str = "auto",
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Train a draft for a target, write it to `out` with its card, and return the record.
+    """Train a draft for a target, write draft and card to `out`, and return the record.
 
     A run killed at any point continues from what is in `work`. Weights are written in float16, and
     the figures are those of the written weights.
@@ -136,7 +136,7 @@ def _check_target(model: Any, recipe: Distillation) -> None:
 def acceptance_on(
     pair: Pair, shards: Mapping[str, list[Path]]
 ) -> dict[str, dict[str, list[dict[str, float | None]]]]:
-    """Return mean acceptances of k i.i.d. drafts at every sixteenth position of windows by kind.
+    """Return mean acceptances of k i.i.d. drafts at every `_EVERY`-th position of windows by kind.
 
     Kinds are those of the shards, and "all" of them together. The 95 % intervals are over windows.
 
@@ -162,12 +162,12 @@ def acceptance_on(
 
 
 def _positions(length: int) -> range:
-    """Return where laws are compared: from the last token of the longest prompts on."""
+    """Return the positions of compared laws, from the last token of the longest prompts on."""
     return range(length // 4 - 1, length, _EVERY)
 
 
 def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, float | None]]:
-    """Return the columns' means over windows of so many positions each, with their limits."""
+    """Return the means of columns over windows of `positions` positions each, with limits."""
     by_window = table.reshape(-1, positions, table.shape[1]).mean(axis=1)
     means = ratio_of_means(by_window, np.ones_like(by_window))
     return [limits(means.at(column)) for column in range(table.shape[1])]
@@ -177,7 +177,7 @@ def _intervals(table: NDArray[np.float64], positions: int) -> list[dict[str, flo
 def _laws(
     pair: Pair, shards: list[Path]
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Yield p and q on S and the rest `(rows, |S| + 1)` at every sixteenth position."""
+    """Yield p and q on S and the rest `(rows, |S| + 1)` at every `_EVERY`-th position."""
     vocabulary = pair.draft.lm_head.vocabulary
     for path in shards:
         for tokens in load_file(path)["tokens"].long().split(2):

@@ -54,7 +54,7 @@ _QUESTIONS = (
 
 
 def with_openings(corpus: Corpus, tokenizer: Any) -> Corpus:
-    """Return a corpus and openings beside it, of as many words as the tokenizer has for itself.
+    """Return a corpus with openings added for every word in the tokenizer's vocabulary.
 
     A word lies on one side of the split with all its openings. Questions are put into the
     tokenizer's chat template, and are left out where there is none.

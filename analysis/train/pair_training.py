@@ -1,4 +1,4 @@
-"""The whole way from texts to a shipped pair: tokenizer, both models, held-out figures, model card."""
+"""A shipped pair from texts: tokenizer, both models, held-out figures, model card."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def train_pair(
     device: str,
     threads: int | None = None,
 ) -> dict[str, HeldOut]:
-    """Train tokenizer, draft and target and write them to `out` with a model card.
+    """Train tokenizer, draft and target and write all to `out` with a model card.
 
     A run killed at any point continues from the checkpoints in `work`. Weights are written in
     float16 and the held-out figures are those of the written weights.
@@ -110,7 +110,7 @@ def train_pair(
 
 
 def _save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a model and its tokenizer, or raise `AnalysisError` where the folder cannot be written."""
+    """Write a model and a tokenizer, or raise `AnalysisError` if the folder cannot be written."""
     try:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -31,14 +31,14 @@ SAVE_EVERY = 60.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Learner:
-    """A model in training, its optimiser, and the learning rate of every step."""
+    """A model in training, with the optimiser and the learning rate of every step."""
 
     model: Any
     optimiser: torch.optim.AdamW
     rate: Callable[[int], float]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the trained weights and both their moments by name, on the host."""
+        """Return the trained weights and both moments of each by name, on the host."""
         found = {}
         for name, parameter in self._trained():
             state = self.optimiser.state[parameter]
@@ -48,7 +48,7 @@ class Learner:
         return {key: value.contiguous().cpu() for key, value in found.items()}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], step: int) -> None:
-        """Put back what `tensors` returned after so many steps."""
+        """Restore the state that `tensors` returned after `step` steps."""
         for name, parameter in self._trained():
             parameter.data.copy_(tensors[f"weight/{name}"])
             self.optimiser.state[parameter] = {
@@ -64,7 +64,7 @@ class Learner:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Training:
-    """What is trained, for how long, and what tells runs apart."""
+    """A training run: the learner, the number of steps, and the identity that tells runs apart."""
 
     learner: Learner
     steps: int
@@ -72,7 +72,7 @@ class Training:
     name: str
 
     def resume(self, folder: Path) -> int:
-        """Go back to a folder's checkpoint and return the steps behind it, 0 without one."""
+        """Restore the checkpoint of a folder and return the steps behind, 0 without one."""
         tensors, first = read_checkpoint(folder, identity=self.identity)
         if first:
             self.learner.restore(tensors, first)
@@ -87,13 +87,13 @@ class Training:
         figure: str = "loss",
         kept: Collection[int] = (),
     ) -> None:
-        """Take the steps that are left.
+        """Take the remaining steps.
 
         Args:
-            gradients: fills the gradients of a step into the models and returns what is shown.
+            gradients: fills the gradients of a step into the models and returns the shown figure.
             first: steps behind.
-            folder: where the checkpoint after so many steps goes.
-            figure: what it is called.
+            folder: of the checkpoint after a number of steps.
+            figure: the figure's name.
             kept: numbers of steps after which there is a checkpoint whatever the time.
         """
         optimiser, recent = self.learner.optimiser, []
@@ -142,7 +142,7 @@ def _digest(tensors: Mapping[str, torch.Tensor], step: str, identity: str) -> st
 def write_checkpoint(
     folder: Path, tensors: dict[str, torch.Tensor], *, step: int, identity: str
 ) -> None:
-    """Replace the folder's checkpoint at once."""
+    """Replace the checkpoint of a folder atomically."""
     about = {
         "step": str(step),
         "identity": identity,
@@ -152,7 +152,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(folder: Path, *, identity: str) -> tuple[dict[str, torch.Tensor], int]:
-    """Return the folder's tensors and the steps behind them; nothing and 0 without a checkpoint.
+    """Return the tensors of a folder's checkpoint and the steps behind; nothing and 0 without one.
 
     Raises:
         AnalysisError: if the checkpoint belongs to another recipe or text, or is not what was

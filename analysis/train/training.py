@@ -31,14 +31,14 @@ _LARGEST_RECIPE = 1 << 20
 END_OF_TEXT = "<|endoftext|>"
 PRECISIONS = ("bfloat16", "float32")
 VERIFIERS = {"K-SEQ": otm.KSeq(), "recursive rejection": otm.RecursiveRejection()}
-"""What is compared with the optimum on held-out text."""
+"""Verifiers that are compared with the optimum on held-out text."""
 MOST_TOKENS = 1 << 16
 """Largest vocabulary: tokens are kept as uint16."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """The shape of one model of the pair and how long it trains."""
+    """The shape of one model of the pair, and the length of training."""
 
     width: int
     layers: int
@@ -76,13 +76,13 @@ class HeldOut:
 
 
 def read_recipe(path: Path, what: str, kind: type, build: Callable[[Any], Any]) -> Any:
-    """Return the recipe that `build` makes of a JSON object; fields left out keep their defaults.
+    """Read a recipe from a JSON object; missing fields keep the defaults.
 
     Args:
         path: the file.
-        what: what the recipe is called in messages.
+        what: the recipe's name in messages.
         kind: its class.
-        build: makes and checks it; raises ValueError at a value that no training can have.
+        build: makes it from JSON values; raises ValueError at a value that no training can have.
 
     Raises:
         AnalysisError: if the file cannot be read, names a field that a recipe does not have, or
@@ -195,7 +195,7 @@ def train_model(
     device: str = "cpu",
     name: str = "model",
 ) -> LlamaForCausalLM:
-    """Train one model, resuming from `folder` when it holds a checkpoint of the same recipe.
+    """Train one model, resuming from a checkpoint of the same recipe in `folder`.
 
     Raises:
         AnalysisError: if the checkpoint belongs to another recipe, or the text is shorter than one
@@ -247,7 +247,7 @@ def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, contex
 
 
 def _identity(size: Size, recipe: Recipe, tokens: np.ndarray) -> str:
-    """What must agree between a checkpoint and the run that resumes from it."""
+    """Return the recipe and data that a checkpoint and a resuming run must share."""
     common = {
         key: getattr(recipe, key) for key in ("vocabulary", "context", "batch", "seed", "precision")
     }
@@ -277,7 +277,7 @@ def prepare_tokens(
 
 
 def _cached(cache: Path) -> tuple[PreTrainedTokenizerFast, np.ndarray, np.ndarray] | None:
-    """Return what was prepared before, None if it is not there or not what was written."""
+    """Return tokenizer and tokens from a cache file, or None if missing or damaged."""
     if not has_content(cache):
         return None
     try:
