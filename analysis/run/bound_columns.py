@@ -49,7 +49,7 @@ _SURE = 1.0 - 2.0**-53  # a chance whose complement has a logarithm
 
 
 def bound_statistics(ks: Sequence[int]) -> list[tuple[str, str, str]]:
-    """Return (column, name, unit) of each."""
+    """Return (column, name, unit) of each bound column."""
     per_k = [
         (f"{stem}_k{k}", f"{words}, k = {k}", unit)
         for stem, (words, unit) in _PER_K.items()
@@ -65,7 +65,7 @@ def bound_columns(
 
     Args:
         draft, target: logits on the host.
-        settings: what is done with them.
+        settings: of the processing.
         ks: numbers of drafts.
 
     Cost: per row and setting a sort and a few passes for each k, and half a million exponentials.

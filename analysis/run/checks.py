@@ -1,4 +1,4 @@
-"""Checks of a run in the run: its columns, and its trees, against the samplers on these logits.
+"""Checks of a run's columns and trees against the samplers on the same logits.
 
 `measure --check N` compares, at N positions of each shard, every scheme's column with draws of its
 sampler, by Clopper–Pearson intervals; and where a scheme accepts by rank, decodes its optimal tree
@@ -26,7 +26,7 @@ from .bound_columns import problems
 from .ranks import best_tree, by_rank, simulated_tokens, upper_with_gradient
 
 FALSE_ALARM = 1e-9
-"""Probability that a check fails although what is checked is right."""
+"""Probability that a check of a right value fails."""
 
 DRAWS = 500
 """Draws of a sampler at each checked position."""
@@ -40,7 +40,7 @@ NODES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """How many columns and trees were compared with samplers, and which do not agree."""
+    """Numbers of columns and trees that were compared with samplers, and the failures."""
 
     positions: int = 0
     comparisons: int = 0
@@ -82,13 +82,13 @@ NOTHING_CHECKED = Checked()
 def check_position(
     draft: Any, target: Any, setting: Setting, ks: Sequence[int], *, place: str, seed: Sequence[int]
 ) -> Checked:
-    """Compare every scheme's column at one position, and its trees, with its sampler.
+    """Compare every scheme's column and trees at one position with draws of the sampler.
 
     Args:
         draft, target: logits `(V,)`.
-        setting: what is done with them.
+        setting: of the processing.
         ks: numbers of drafts.
-        place: what the position is called.
+        place: the position's name.
         seed: of the draws.
     """
     (problem,) = problems(draft, target, [setting])
@@ -125,7 +125,7 @@ def check_position(
 def _check_tree(
     verifier: otm.Verifier, problem: otm.Problem, means: Any, rng: np.random.Generator
 ) -> str:
-    """Return what is wrong with the optimal tree's tokens or its bound, nothing if they agree."""
+    """Describe the fault in an optimal tree's tokens or bound; empty if both agree with draws."""
     vector = np.maximum(np.diff(means, prepend=0.0), 0.0)
     tree = best_tree(vector, NODES)
     tokens = simulated_tokens(

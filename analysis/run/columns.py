@@ -102,7 +102,7 @@ def _processed(logits: Any, settings: Sequence[Processing]) -> Iterator[tuple[An
 
 
 def by_settings(compared: Sequence[Compared]) -> list[list[Compared]]:
-    """Group a batch's windows by the settings that they are measured under."""
+    """Group the windows of a batch by sampling settings."""
     groups: dict[Any, list[Compared]] = {}
     for part in compared:
         groups.setdefault(part[0].settings, []).append(part)

@@ -1,6 +1,6 @@
-"""Which run a shard belongs to: said in the shard, checked by whoever reads it.
+"""The identity of a run, carried by each shard and checked by every reader.
 
-A shard carries a digest of what its run's manifest says is measured and what each column is, its
+A shard carries a digest of the measurement and the columns in its run's manifest, its
 own number, and the digest of its own content. A copy under another name, a shard of other prompts
 or settings, one that was cut or changed, and a manifest edited afterwards are each told, by the
 name of the file: protection against mistakes, not against somebody who means to deceive.
@@ -25,9 +25,9 @@ _OF_MODELS = ("num_tokens", "weights", "model_revisions")
 
 
 def run_identity(manifest: Manifest) -> str:
-    """Return the SHA-256 of what is measured, of what and where, and what each column is.
+    """Return the SHA-256 of a manifest's measurement, models and columns.
 
-    Not of when, and not of the machine.
+    Time and machine have no part in it.
     """
     said = comparable(manifest) | {"position_note": manifest.get("position_note")}
     said["provenance"] = {name: said["provenance"].get(name) for name in _OF_MODELS}
@@ -35,10 +35,10 @@ def run_identity(manifest: Manifest) -> str:
 
 
 def identities(manifest: Manifest) -> set[str]:
-    """Return the identities that a run's shards may carry: its own, and those of merged parts.
+    """Return the identities that a run's shards may carry: the run's, and those of merged parts.
 
-    Parts may differ where `merge --allow` let them. Their list counts only while the manifest is
-    the one that it was written for.
+    Parts may differ where `merge --allow` let them. The list of parts counts only while the
+    manifest is the one that it was written for.
     """
     own = run_identity(manifest)
     parts = section(manifest, "provenance").get("merged_from")
@@ -58,7 +58,7 @@ def identities(manifest: Manifest) -> set[str]:
 
 
 def check_shards(run: Path, manifest: Manifest) -> None:
-    """Check that every shard is one of this run.
+    """Check that every shard belongs to this run.
 
     Raises:
         AnalysisError: at the first file that is no shard, cannot be read, or does not belong to
@@ -77,7 +77,7 @@ def check_shards(run: Path, manifest: Manifest) -> None:
 
 
 def check_kept_logits(run: Path, manifest: Manifest) -> None:
-    """Check the content and the place of the logits that a run keeps, and their list.
+    """Check the content, the place and the list of the logits that a run keeps.
 
     Raises:
         AnalysisError: at the first file that is not what was written, or does not belong to this
@@ -103,7 +103,7 @@ def check_kept_logits(run: Path, manifest: Manifest) -> None:
 
 
 def join_logits(run: Path, manifest: Manifest) -> None:
-    """Make the logits of a run a trace once those of all its shards are there."""
+    """Make the logits of a run a trace once all shards have logits."""
     files = [logits_path(run, index) for index in range(manifest["plan"]["num_shards"])]
     if files and all(path.is_file() for path in files):
         complete_trace(run / LOGITS, [path.name for path in files])
@@ -112,7 +112,7 @@ def join_logits(run: Path, manifest: Manifest) -> None:
 def _fault(
     names: set[str], about: dict[str, Any], index: int, manifest: Manifest, accepted: set[str]
 ) -> str | None:
-    """Say why a shard is not this one of this run, or return None."""
+    """Return the reason why a shard does not belong to this run under this number, or None."""
     if about.get("shard", index) != index:
         return f"it says shard {about['shard']}"
     if "run" not in about:

@@ -1,4 +1,4 @@
-"""What acceptance is lost to, position by position: columns that a run has on request.
+"""Losses of acceptance by cause, position by position: columns that a run has on request.
 
 They are for one draft: 1 − α₁ in parts that add up (`otm.losses.acceptance_losses`), what sampling
 from rounded masses changes, and beside the optima of the draft, for every k, the mass of the
@@ -38,7 +38,7 @@ _NUMBERS_AT_ONCE = 1 << 20
 
 
 def loss_statistics(ks: Sequence[int]) -> list[tuple[str, str, str]]:
-    """Return (column, name, unit) of each."""
+    """Return (column, name, unit) of each loss column."""
     parts = [(f"lost_{name}", f"lost to {words}", "probability") for name, words in PARTS.items()]
     rounding = [
         (f"lost_{name}" if name == "rounding" else name, words, "probability")
@@ -57,7 +57,7 @@ def loss_columns(
 
     Args:
         draft, target: float32 or float64 on the host; −∞ for tokens that a model does not know.
-        settings: what is done with them.
+        settings: of the processing.
         ks: numbers of drafts.
 
     Cost: see the module.

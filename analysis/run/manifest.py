@@ -1,4 +1,4 @@
-"""The manifest of a run: what is measured, of what, by which software, and what each column is.
+"""The manifest of a run: the measurement, the models, the software and the columns.
 
 It is written before the first shard and never again; parts of one run, and a run that goes on, must
 agree with it.
@@ -49,9 +49,9 @@ def manifest_of(
     """Return the manifest of a new run.
 
     Args:
-        settings: what is measured, and of what.
+        settings: of the measurement, models or trace included.
         note: one sentence on the positions that are compared.
-        described: where the values come from: models or trace, software, machine.
+        described: the origin of the values: models or trace, software, machine.
         plan: how many prompts or positions there are, and how they are cut into shards.
         columns: what the shards hold besides the statistics.
         statistics: which of these they hold.
@@ -134,7 +134,7 @@ def read_manifest(run: Path) -> Manifest:
 
 
 def damaged_manifest(why: str) -> AnalysisError:
-    """Return the error that says why a manifest cannot be used."""
+    """Return the error that gives the reason why a manifest cannot be used."""
     return AnalysisError(
         f"{MANIFEST} must describe a measured run of this version: {why}. Measure again, or "
         "restore the file."
@@ -142,7 +142,9 @@ def damaged_manifest(why: str) -> AnalysisError:
 
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
-    """Return where two manifests differ in anything that values depend on, one line per place."""
+    """List the places where two manifests differ in anything that values depend on, one per
+    line.
+    """
     found = differences(comparable(mine), comparable(theirs))
     found = [line for line in found if not any(_within(_place(line), place) for place in allow)]
     if any(_within(_place(line), "settings") for line in found):
@@ -152,13 +154,16 @@ def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] =
 
 
 def section(manifest: Manifest, name: str) -> dict[str, Any]:
-    """Return an object of a manifest, empty where it is missing or something else."""
+    """Return an object of a manifest, empty if missing or of another type."""
     found = manifest.get(name)
     return found if isinstance(found, dict) else {}
 
 
 def comparable(manifest: Manifest) -> Manifest:
-    """Return what parts of one run must agree in, as read from a file; labels are for readers."""
+    """Return the fields that parts of one run must agree in, as read from a file.
+
+    Labels, which are for readers, are left out.
+    """
     provenance = section(manifest, "provenance")
     kept: Manifest = {
         "settings": section(manifest, "settings"),
@@ -205,7 +210,7 @@ def write_or_check_manifest(out: Path, manifest: Manifest, allow: Collection[str
 
 
 def class_of(identity: str) -> str:
-    """Return the class of a scheme, without its parameters.
+    """Return the class of a scheme, without parameters.
 
     >>> class_of("KSeq(gamma=None)"), class_of("optimum")
     ('KSeq', 'optimum')

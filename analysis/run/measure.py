@@ -47,7 +47,7 @@ class ShardTask:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ShardResult:
-    """The bytes of a finished shard and of its logits, and the environment it was computed in.
+    """The bytes of a finished shard and of kept logits, with the environment of the computation.
 
     `seconds` is what the work took, without loading models and compiling.
     """
@@ -64,7 +64,7 @@ class ShardResult:
 
 @functools.cache
 def compile_table() -> None:
-    """Compile what every table needs, or load it from the disk; once per process."""
+    """Compile the code of all tables, or load compiled code from the disk; once per process."""
     otm.acceptance_table(draft=[0.5, 0.5], target=[0.5, 0.5], k=[1])
 
 
@@ -144,7 +144,7 @@ def _checked(compared: Sequence[Compared], task: ShardTask) -> Checked:
 def _measured(
     pair: Any, compared: Sequence[Compared], settings: Settings
 ) -> tuple[list[Arrays], list[tuple[Any, ...]]]:
-    """Return a batch's columns, and its windows with their likeliest tokens if those are kept."""
+    """Return a batch's columns, and the windows with the likeliest tokens if logits are kept."""
     parts = by_settings(compared)
     pieces = [columns_of(part, settings) for part in parts]
     if settings.trees:
@@ -169,7 +169,7 @@ def _measured(
 
 
 def about_shard(index: int, settings: Settings, run: str) -> dict[str, Any]:
-    """Return what a shard says of itself and of its run."""
+    """Return the metadata of a shard: number, run, settings and environment."""
     return {
         "shard": index,
         "run": run,
@@ -227,7 +227,7 @@ class TraceTask:
 
 
 def measure_trace(task: TraceTask) -> ShardResult:
-    """Compute certified intervals of a trace's rows over every completion of their tails."""
+    """Compute certified intervals of a trace's rows over every completion of the tails."""
     began = time.monotonic()
     batch, ks = task.rows, sorted(set(task.settings.k))
     values = {

@@ -28,7 +28,7 @@ from .trees import write_trees
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """What a merged run holds, shards, and which are missing."""
+    """The number of shards in a merged run, and the missing shards."""
 
     finished: int
     missing: tuple[int, ...]
@@ -119,7 +119,9 @@ def _copy(
 
 
 def _owners(parts: Sequence[Path]) -> dict[int, Path]:
-    """Return which part each shard is taken from, or raise if two parts hold different ones."""
+    """Return the part that each shard is taken from, or raise if two parts hold different
+    shards.
+    """
     owners: dict[int, Path] = {}
     for run in parts:
         for index in sorted(finished_shards(run)):

@@ -48,7 +48,7 @@ class Window:
 
 
 def windows(pair: Pair, prompt: int, text: str, asked: Settings) -> Iterator[Window]:
-    """Yield one prompt's windows: one for the text as it is, or one per setting's sampled path."""
+    """Yield one prompt's windows: one for the given text, or one per setting's sampled path."""
     limit = min(asked.max_tokens, _context_limit(pair))
     tokens = tuple(pair.encode(text)[:limit])
     if asked.positions == "text":
@@ -133,7 +133,7 @@ def decode(
 
 
 class _Reader:
-    """One model reading a growing context, with its key-value cache."""
+    """A model that reads a growing context, with a key-value cache."""
 
     def __init__(self, model: Any, pair: Pair) -> None:
         self._model, self._pair, self._cache = model, pair, None

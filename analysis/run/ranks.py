@@ -1,8 +1,8 @@
-"""What trees yield where accept events are nested in k, and what none passes, from means alone.
+"""Expected tokens of trees where accept events are nested in k, and Tunstall's bound, from means.
 
 The child of rank i is then accepted with probability A(i) = α_i − α_{i−1}, α_k the mean acceptance
 of k drafts. Vertices are taken as independent, each with this vector, and have at most K children,
-K the largest number of drafts that was measured. What a tree yields and Tunstall's bound are
+K the largest number of drafts that was measured. The tokens of a tree and Tunstall's bound are
 functions of the means; intervals over prompts follow from the covariance of these (delta method, of
 the logarithm). There is no lower bound beside them: the optimal tree is exact.
 
@@ -49,7 +49,7 @@ _DRAWS_AT_ONCE = 500
 
 @dataclasses.dataclass(frozen=True)
 class TreeRow:
-    """The best tree of a budget, and what no tree of it with at most K children a vertex passes.
+    """The best tree of a budget, and an upper bound for all trees with at most K children a vertex.
 
     Attributes:
         nodes: the budget.
@@ -65,7 +65,7 @@ class TreeRow:
 
 
 def accepts_by_rank(scheme: str, law: str, definition: str) -> bool:
-    """Return whether a scheme's accept events are nested in k, so that differences are by rank."""
+    """Return True if a scheme's accept events are nested in k, so that differences are by rank."""
     return class_of(scheme) in _NESTED and law in _NESTED_LAWS and definition == "membership"
 
 
@@ -79,7 +79,7 @@ def by_rank(columns: Iterable[Any]) -> list[list[Any]]:
 
 
 def rank_matrix(ks: Sequence[int]) -> Floats:
-    """Return the matrix `(K, n)` from α at these k to acceptance by rank, α linear between them.
+    """Return the matrix `(K, n)` from α at given k to acceptance by rank, with α linear in between.
 
     >>> rank_matrix([1, 3]).tolist()
     [[1.0, 0.0], [-0.5, 0.5], [-0.5, 0.5]]
@@ -102,7 +102,7 @@ def best_tree(vector: Floats, nodes: int) -> OptimalTree:
 
 
 def rank_powers(shape: TreeShape, width: int) -> Floats:
-    """Return how often each rank stands on the path to each drafted vertex, `(n, width)`.
+    """Count the occurrences of each rank on the path to each drafted vertex, `(n, width)`.
 
     >>> import otm
     >>> rank_powers(otm.trees.TreeShape([0, 0, 2]), 2).tolist()
@@ -116,7 +116,7 @@ def rank_powers(shape: TreeShape, width: int) -> Floats:
 
 
 def drafting_widths(shape: TreeShape) -> tuple[int, ...]:
-    """Return how many vertices of each level draft, the root first.
+    """Count the vertices of each level that draft, the root first.
 
     >>> import otm
     >>> drafting_widths(otm.trees.TreeShape.sequences(2, 3))
@@ -127,7 +127,7 @@ def drafting_widths(shape: TreeShape) -> tuple[int, ...]:
 
 
 def tokens_with_gradient(factors: Floats, powers: Floats) -> tuple[float, Floats]:
-    """Return 1 + Σ over products of powers of the factors, and its derivative by these.
+    """Return 1 + Σ over products of powers of the factors, and the derivative by the factors.
 
     The derivative by a factor of 0 is 0.
 
@@ -145,10 +145,10 @@ def tokens_with_gradient(factors: Floats, powers: Floats) -> tuple[float, Floats
 
 
 def upper_with_gradient(vector: Floats, nodes: int) -> tuple[float, Floats]:
-    """Return Tunstall's bound for trees no wider than their budget, and its derivative by A `(K,)`.
+    """Return Tunstall's bound for trees no wider than the budget, and the derivative by A, `(K,)`.
 
-    The mass that these leave open is spread as well as can be; at the best spread the derivative by
-    it vanishes.
+    The mass that the first ranks leave open is spread as well as can be; at the best spread the
+    derivative by it vanishes.
     """
     explored = vector[:nodes]
     found = tunstall_minimum_upper(explored, num_nodes=nodes, num_explored=len(explored))

@@ -1,4 +1,4 @@
-"""How many processes and threads a measurement takes on this machine."""
+"""Numbers of processes and threads of a measurement on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def resources(
     scheduler: str | None,
     trace: Path | None,
 ) -> tuple[int, int]:
-    """Return how many processes and threads in each, never more than cores unless asked.
+    """Return the numbers of processes and of threads in each, at most all cores unless asked.
 
     An existing run keeps its threads: the last bits of a forward pass depend on them. Otherwise
     small models on the CPU get a process per core, large ones fewer processes with more threads,
@@ -53,7 +53,7 @@ def resources(
 
 
 def processes_for(models: object, cores: int) -> int:
-    """Return how many copies of a pair fit into half of the free memory.
+    """Return the number of copies of a pair that fit into half of the free memory.
 
     One on a GPU, or where the size is not known here.
     """

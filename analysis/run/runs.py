@@ -1,7 +1,7 @@
-"""A run on disk: its plan, its shards, and going on where it was stopped.
+"""A run on disk: the plan, the shards, and resumption after a stop.
 
-Whoever finds a run with the same settings and the same provenance adds the shards that are missing;
-with others, nothing is touched (`analysis.run.manifest`). The layout and how to read it without
+A run with the same settings and the same provenance gets the shards that are missing; any other
+run is left untouched (`analysis.run.manifest`). The layout and how to read it without
 torch: docs/runs.md.
 """
 
@@ -57,7 +57,7 @@ _PROMPTS_AT_ONCE = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a call has done: shards there in all, shards written now, their rows and contexts.
+    """The result of a call: shards there in all, shards written now, with rows and contexts.
 
     `seconds` run from when the first shard that came was begun: models were loaded by then, and
     nothing was left to compile. `checked`: columns and trees against samplers, where asked for;
@@ -84,18 +84,18 @@ def measure_prompts(
     share: range | None = None,
     allow: Collection[str] = (),
 ) -> Summary:
-    """Measure prompts with two models into a run, or go on with it.
+    """Measure prompts with two models into a new run, or complete a run.
 
     Args:
         out: the run's folder.
-        source, models, settings: what is measured.
-        workers: where shards are computed.
+        source, models, settings: prompts, models and settings of the measurement.
+        workers: processes or cluster that compute the shards.
         share: numbers of the shards to compute, for one machine of several; those that do not exist
             are left out. None for all.
         allow: places where settings or provenance may differ from those of an existing run.
 
     Raises:
-        AnalysisError: whatever stops it. Finished shards stay.
+        AnalysisError: whatever stops the run. Finished shards stay.
     """
     check_settings(settings, positions=OF_MODELS)
     place = workers or Workers()
@@ -228,7 +228,7 @@ def _check_run(out: Path) -> None:
 
 
 def _describe(models: PairSource, place: Workers) -> dict[str, Any]:
-    """Describe the models where they will run, and keep them in memory only there."""
+    """Describe the models on the workers' machine, and keep no copy in memory elsewhere."""
     if place.scheduler is not None:
         return next(run_each(place, describe_source, [models]))
     described = describe_source(models)
@@ -245,7 +245,7 @@ def _run(
     tasks: Iterable[Any],
     wanted: set[int],
 ) -> Summary:
-    """Compute the wanted shards and write each as it comes."""
+    """Compute the wanted shards and write each on arrival."""
     total, size = (
         manifest["plan"][f"num_{_unit(manifest)}s"],
         manifest["plan"][f"{_unit(manifest)}s_per_shard"],
@@ -306,7 +306,7 @@ def _plan(count: int, size: int, unit: str) -> dict[str, int]:
 def _missing(
     out: Path, plan: dict[str, int], share: range | None, *, with_logits: bool = False
 ) -> set[int]:
-    """Return the shards to compute, those whose logits are gone among them."""
+    """Return the shards to compute, also finished shards whose logits are gone."""
     whole = range(plan["num_shards"])
     if share is not None and (
         share.start < 0 or share.start >= max(share.stop, 1) or share.start >= len(whole)
@@ -359,7 +359,7 @@ def _write_prompts(path: Path, stream: Iterator[Any]) -> None:
 
 
 def _trace_digest(path: Path, files: Sequence[Path]) -> str:
-    """Return the SHA-256 over the files that a trace names, and over its list of them."""
+    """Return the SHA-256 over the files of a trace and the list of files."""
     import hashlib
 
     from ..trace.base import MANIFEST as NAMES

@@ -1,4 +1,4 @@
-"""Run independent pieces of work in this process, in local processes or on a Dask cluster.
+"""Independent pieces of work, run in this process, in local processes or on a Dask cluster.
 
 Work is pure: what a piece returns depends on its argument alone. So a piece whose worker died is
 run again, by itself, and only time is lost; where it dies again and again, the piece is named.
@@ -40,7 +40,7 @@ class Inline(cf.Executor):
     """An executor that runs each call at once, in this process and thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> cf.Future[Any]:
-        """Run the call and return its finished future."""
+        """Run the call and return the finished future."""
         future: cf.Future[Any] = cf.Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -51,7 +51,7 @@ class Inline(cf.Executor):
 
 @dataclasses.dataclass(frozen=True)
 class Workers:
-    """Where work runs.
+    """Processes or a cluster that run pieces of work.
 
     Args:
         count: local processes; 1 runs everything in this one.
@@ -65,7 +65,9 @@ class Workers:
     apart: bool = False
 
     def for_pieces(self, pieces: int) -> Workers:
-        """Return as many of them as there are pieces of work: a process takes seconds to start."""
+        """Return workers for a number of pieces, no more than pieces, as a process takes seconds to
+        start.
+        """
         return dataclasses.replace(self, count=max(1, min(self.count, pieces)))
 
     def check(self) -> None:
@@ -87,7 +89,7 @@ class Workers:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[cf.Executor]:
-        """Start the executor, and stop it at the end."""
+        """Yield a running executor, which is stopped at the end."""
         if self.scheduler is not None:
             with _dask(self.scheduler) as executor:
                 yield executor
@@ -106,14 +108,15 @@ class Workers:
 
     @property
     def in_flight(self) -> int:
-        """How many pieces are handed out at once: one waits behind each that runs."""
+        """Number of pieces handed out at once: one waits behind each that runs."""
         return 64 if self.scheduler is not None else 2 * self.count if self.count > 1 else 1
 
 
 def begin_worker() -> None:
-    """Begin a worker: one numerical thread, no hold on the output, an end with its parent.
+    """Prepare a worker process: one numerical thread, no hold on the output, an end with the
+    parent.
 
-    What may use more threads sets its own number later. A pool's workers wait for work from a pipe
+    Code that may use more threads sets the number later. A pool's workers wait for work from a pipe
     that they hold open themselves, so they would outlive a parent that was killed, and a reader of
     its output would wait for them.
     """
@@ -144,7 +147,7 @@ def run_each(
     *,
     name: Callable[[Argument], str] = repr,
 ) -> Iterator[Result]:
-    """Apply a pure function to every argument and yield results as they come, in any order.
+    """Apply a pure function to every argument and yield results on completion, in any order.
 
     A piece that raises ends the run; results that are there are yielded first. Pieces whose process
     was killed are run again, one at a time and before all others, so that the one which took the

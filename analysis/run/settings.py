@@ -1,4 +1,4 @@
-"""What a run measures: all that its values depend on besides models, prompts and software."""
+"""The settings of a run: everything that values depend on besides models, prompts and software."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ NOTES = {
     "not compared",
     "trace": "at the positions of a recorded trace",
 }
-"""One sentence per kind, for whoever reads the results."""
+"""One sentence per kind of positions, for readers of the results."""
 
 OF_MODELS = tuple(kind for kind in NOTES if kind != "trace")
-"""The positions that models can be compared at; those of a trace are its own."""
+"""Kinds of positions at which models can be compared; a trace has its own."""
 
 _OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is measured: all that values depend on besides models, prompts and software."""
+    """Settings of a measurement: everything that values depend on besides models, prompts,
+    software.
+    """
 
     k: tuple[int, ...] = (1, 2, 4, 8)
     columns: tuple[str, ...] | None = None  # as of `otm.acceptance_table`: all, if None
@@ -72,7 +74,7 @@ class Settings:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What a run says of its settings: with a trace only those that mean something for it."""
+        """The settings as recorded by a run; with a trace only settings that matter for traces."""
         said = {
             name: value
             for name, value in self.otherwise.recorded.items()
@@ -85,7 +87,7 @@ class Settings:
 
     @property
     def wanted(self) -> Wanted:
-        """The columns that are filled; a scheme comes with its optimum, for the report."""
+        """The columns to fill; a scheme comes with the optimum, for the report."""
         if self.columns is None:
             return Wanted.of(self.k, None)
         optima = {column.optimum for column in table_columns(self.k, columns=self.columns)}
@@ -97,7 +99,7 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> None:
     """Raise on the first setting that makes no sense.
 
     Args:
-        settings: what is to be measured.
+        settings: to check.
         positions: the kinds of positions to choose from.
     """
     if not settings.wanted.columns:

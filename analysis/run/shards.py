@@ -46,17 +46,17 @@ def shard_name(index: int) -> str:
 
 
 def shard_path(run: Path, index: int) -> Path:
-    """Return where a shard of a run lies."""
+    """Return the path of a shard of a run."""
     return run / SHARDS / shard_name(index)
 
 
 def logits_path(run: Path, index: int) -> Path:
-    """Return where the logits of a shard of a run lie."""
+    """Return the path of the logits of a shard of a run."""
     return (run / LOGITS / shard_name(index)).with_suffix(".safetensors")
 
 
 def shard_files(run: Path) -> dict[int, Path]:
-    """Return the shards that are there, by number.
+    """Return the existing shards by number.
 
     Raises:
         AnalysisError: if a Parquet file beside them has no shard's name, since whoever reads the
@@ -82,12 +82,12 @@ def shard_files(run: Path) -> dict[int, Path]:
 
 
 def finished_shards(run: Path) -> set[int]:
-    """Return the numbers of the shards that are there."""
+    """Return the numbers of the existing shards."""
     return set(shard_files(run))
 
 
 def encode_shard(columns: dict[str, NDArray[Any]], metadata: dict[str, Any]) -> bytes:
-    """Return a Parquet file's bytes with their content's digest, equal for equal content."""
+    """Return the bytes of a Parquet file with a digest of the content, equal for equal content."""
     about = json.dumps(metadata, sort_keys=True).encode()
     table = pa.table(columns).replace_schema_metadata(
         {_METADATA: about, _DIGEST: content_digest(about, columns, [columns])}
@@ -108,13 +108,13 @@ def read_shard(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
 
 
 def shard_batches(shard: pq.ParquetFile, columns: Sequence[str]) -> Iterator[list[pa.Array]]:
-    """Yield some columns of an open shard, some rows at a time."""
+    """Yield some columns of an open shard, `ROWS_AT_ONCE` rows at a time."""
     for batch in shard.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(columns)):
         yield [batch.column(name) for name in columns]
 
 
 def inspect_shard(path: Path) -> tuple[set[str], dict[str, Any]]:
-    """Return the names of a shard's columns and its metadata, empty if it has none.
+    """Return the column names and the metadata of a shard, metadata empty if missing.
 
     Raises:
         AnalysisError: if the file cannot be read, or its content does not have its digest.

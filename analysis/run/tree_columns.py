@@ -1,6 +1,6 @@
 """Tokens of a call that drafts a tree or sequences, position by position: columns on request.
 
-They are along what the target writes, as `advise` walks: trees on shared noise grow on noise drawn
+They are along texts of the target, as `advise` walks: trees on shared noise grow on noise drawn
 given the text, likeliest trees on none, and both keep what they hold of it; their last token is
 averaged over. Refined scores need the target beside the text, where nobody went: their sequences
 are drafted, and the rest is integrated. Where less text follows than a tree is deep there is no

@@ -1,4 +1,4 @@
-"""What a run calls the columns of `tree_columns`, for those who read it without models."""
+"""Names of the columns of `tree_columns`, for readers without models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS = {
 
 
 def tree_statistics(nodes: Sequence[int]) -> list[tuple[str, str, str]]:
-    """Return (column, name, unit) of each; nothing where there are no nodes."""
+    """Return (column, name, unit) of each tree column; nothing where there are no nodes."""
     found = [
         (f"{stem}{_NODES}{count}", f"{words}, {count} nodes", "tokens")
         for stem, words in _WORDS.items()

@@ -1,4 +1,4 @@
-"""The trees of a run by setting and scheme, from its finished shards (`analysis.run.ranks`).
+"""The trees of a run by setting and scheme, computed from finished shards (`analysis.run.ranks`).
 
 `measure --bounds` writes them to `trees.json` in the run's folder; `--check` decodes such trees
 with the samplers at the positions that it looks at.
@@ -88,7 +88,7 @@ def trees_of_run(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
 def scheme_trees(
     families: Sequence[Sequence[Any]], means: Floats, covariance: Floats, clusters: int
 ) -> tuple[SchemeTrees, ...]:
-    """Return the trees of schemes from the means of their columns, one family after another.
+    """Return the trees of schemes from the means of the schemes' columns, one family after another.
 
     The scheme whose largest tree yields most comes first.
     """
@@ -127,7 +127,7 @@ def _sums(out: Path, names: list[str]) -> dict[tuple[tuple[str, float], ...], Cl
 
 
 def write_trees(out: Path, manifest: Manifest) -> tuple[SettingTrees, ...]:
-    """Write the trees of a run that asked for bounds to its folder, and return them."""
+    """Write the trees of a run with bounds to the run's folder, and return the trees."""
     found = trees_of_run(out, manifest) if manifest["settings"].get("bounds") else ()
     about = {
         "format": "otm.trees",
