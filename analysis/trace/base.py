@@ -1,4 +1,4 @@
-"""A trace: lists of log-probabilities at positions, in batches, and checks of all its forms."""
+"""A trace: lists of log-probabilities at positions, in batches, and checks shared by all forms."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from ..files import is_file
 FORMAT, SCHEMA, MANIFEST = "otm-trace", 1, "trace.json"
 LARGEST_LIST = 1 << 16
 PATH = ("path_temperature", "path_top_p", "path_draft_temperature")
-"""What tells sampled contexts of one prompt and length apart: the setting that they were sampled
-at.
-"""
+"""The setting of a sampled context, which tells contexts of one prompt and length apart."""
 
 SIDES = ("draft", "target")
 _MOST_ENTRIES = 1 << 25
@@ -45,10 +43,10 @@ class TraceSide:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TraceBatch:
-    """Some positions of a trace: both models' lists, each one's prompt and place, int64 `(rows,)`.
+    """Some positions of a trace: both models' lists, prompt numbers and places, int64 `(rows,)`.
 
-    `path` says how the context of each was sampled, `(rows, 3)` in the order of `PATH`; None where
-    all are of one text or path.
+    `path` holds the setting that each context was sampled at, `(rows, 3)` in the order of `PATH`;
+    None where all are of one text or path.
     """
 
     pair: PartialPair
@@ -63,7 +61,7 @@ class Trace(abc.ABC):
 
     Attributes:
         num_tokens: V, or None if the writer did not say.
-        metadata: what the writer said besides. Untrusted text: escape it before showing it in a
+        metadata: further strings of the writer. Untrusted text: escape it before showing it in a
             page.
     """
 
@@ -73,12 +71,12 @@ class Trace(abc.ABC):
     @property
     @abc.abstractmethod
     def files(self) -> tuple[Path, ...]:
-        """The files that the positions are read from, in their order."""
+        """The files that the positions are read from, in order."""
 
     @property
     @abc.abstractmethod
     def num_positions(self) -> int | None:
-        """How many positions there are, None where only reading everything would tell."""
+        """Number of positions, None where only reading everything would tell."""
 
     @abc.abstractmethod
     def batches(self, *, rows: int = 512, start: int = 0) -> Iterator[TraceBatch]:

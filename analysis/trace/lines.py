@@ -1,4 +1,4 @@
-"""Traces as engines write them: a JSON object per line and prompt, a file for each model.
+"""Traces in the form of engines: a JSON object per line and prompt, a file for each model.
 
 Three shapes are understood (docs/traces.md): vLLM's `prompt_logprobs`, chat completions
 (`choices[0].logprobs.content`, OpenAI and most servers) and completions
@@ -170,7 +170,7 @@ def _aligned(
 
 
 def _positions_of(line: Any, where: str) -> list[Listed | None]:
-    """Find the lists of one line, whichever of the three shapes it has."""
+    """Return the lists of one line in any of the three shapes."""
     body = line
     for key in ("response", "body"):  # a line of a batch answer wraps the response
         if isinstance(body, dict) and isinstance(body.get(key), dict):
@@ -298,7 +298,7 @@ def _completion_positions(logs: Mapping[str, Any], where: str) -> list[Listed | 
 def _listed(
     logs: dict[int | str, float], log_cap: float | None, actual: int | str | None, place: str
 ) -> Listed:
-    """Check a list and drop its entries without probability."""
+    """Check a list and drop entries without probability."""
     if len(logs) > LARGEST_LIST or len({type(token) for token in logs}) > 1:
         raise AnalysisError(
             f"{place} must list at most {LARGEST_LIST} tokens, all by number or all by text; it "
@@ -316,7 +316,7 @@ def _number(key: str, place: str) -> int:
 
 
 def _name(item: Any, place: str) -> int | str:
-    """Return the token's number if it is written `token_id:N`, else its bytes or text."""
+    """Return a token's number if written `token_id:N`, else the bytes or the text."""
     if not isinstance(item, dict) or not isinstance(item.get("token"), str):
         raise AnalysisError(f"{place} must name each token; got {item!r:.80}.")
     token: str = item["token"]

@@ -41,7 +41,7 @@ _DTYPES = {"I64": "int64", "F64": "float64", "F32": "float32"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Shard:
-    """One file; `metadata` is what it says besides its digest and its place in a run."""
+    """One file of a trace; `metadata` holds all strings but the digest and the place in a run."""
 
     path: Path
     length: int
@@ -67,7 +67,7 @@ class SafetensorsTrace(Trace):
 
     @property
     def num_positions(self) -> int:
-        """The sum over shards, from their headers."""
+        """The sum over shards, from the headers."""
         return sum(shard.length for shard in self.shards)
 
     def batches(self, *, rows: int = 512, start: int = 0) -> Iterator[TraceBatch]:
@@ -203,16 +203,16 @@ def _open_shard(path: Path) -> _Shard:
 def _digest(
     metadata: Mapping[str, str], names: Iterable[str], batches: Iterable[Mapping[str, NDArray[Any]]]
 ) -> str:
-    """Return the digest of a trace's metadata but the digest itself, and of its tensors."""
+    """Return the digest of a trace's tensors and of all metadata but the digest."""
     said = {key: value for key, value in metadata.items() if key != _DIGEST}
     return content_digest(json.dumps(said, sort_keys=True).encode(), sorted(names), batches)
 
 
 def place_in_run(path: Path) -> tuple[str | None, str | None]:
-    """Check a file of logits and return the run's identity and the shard's number that it names.
+    """Check a file of logits and return the run's identity and the shard's number in the file.
 
     Raises:
-        AnalysisError: if it is no trace, or not what was written.
+        AnalysisError: if the file is no trace, or not what was written.
     """
     shard = _open_shard(path)
     return shard.run, shard.number
@@ -231,7 +231,7 @@ def write_trace(
     paths: NDArray[np.float64] | None = None,
     place: tuple[str, int] | None = None,
 ) -> None:
-    """Write one safetensors trace file; it appears whole or not at all.
+    """Write one safetensors trace file, whole or not at all.
 
     Args:
         path: where to; must end in `.safetensors` and not exist.
@@ -325,7 +325,7 @@ def _save(tensors: Mapping[str, NDArray[Any]], file: BinaryIO, metadata: Mapping
 
 
 def _check_shapes(shapes: Mapping[str, tuple[str, tuple[int, ...]]], where: str) -> None:
-    """Raise unless these are exactly the format's tensors, of its kinds and one length."""
+    """Raise unless names, types and shapes are exactly the format's, with one length."""
     wanted = {"prompt": ("int64", 1), "position": ("int64", 1)}
     for side in SIDES:
         wanted |= {

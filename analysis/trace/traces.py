@@ -1,4 +1,4 @@
-"""Traces of what two models said at many positions, read without models (docs/traces.md).
+"""Traces of two models' answers at many positions, read without models (docs/traces.md).
 
 A trace is a safetensors file, or a folder whose `trace.json` names its files: safetensors shards,
 or two JSON-lines files as engines write them. It comes from strangers: nothing is unpickled, no
@@ -94,7 +94,7 @@ def open_trace(path: Path | str) -> Trace:
 
 
 def _way_out(run: Path) -> str:
-    """Say where the trace of a run is, or why there is none."""
+    """Return a hint to the trace of a run, or the reason why there is none."""
     logits = run / LOGITS
     if (logits / MANIFEST).is_file():
         return f"Did you mean {logits}?"
@@ -150,7 +150,7 @@ _FORMS: dict[str, Callable[[Path, Mapping[str, Any], int | None, Mapping[str, st
     "safetensors": _open_shards,
     "jsonl": _open_lines,
 }
-"""How the trace of a folder is opened, by the `form` that its manifest names."""
+"""Functions that open the trace of a folder, by the `form` that its manifest names."""
 
 
 def top_log_probabilities(log_probabilities: NDArray[np.floating[Any]], m: int) -> TraceSide:
@@ -183,7 +183,7 @@ def top_log_probabilities(log_probabilities: NDArray[np.floating[Any]], m: int) 
 
 
 def complete_trace(folder: Path, files: Sequence[str]) -> None:
-    """Make the logits of a finished run a trace, unless they are one already."""
+    """Make the logits of a finished run a trace, unless done before."""
     if not (folder / MANIFEST).is_file():
         write_manifest(folder, files)
 
