@@ -47,8 +47,8 @@ Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], t
 def from_probability_kernel(
     kernel: Kernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> BlockBatchCandidate:
-    """Return a kernel of FlashInfer's kind as a candidate for `otm.audit.battery` and
-    `otm.audit.sampled_blocks`.
+    """Wrap a kernel of FlashInfer's kind as a candidate for `otm.audit.battery` and
+    `sampled_blocks`.
 
     All γ + 1 tokens are audited jointly, in batches whose rows have different laws and stop at
     different places: a bonus token from the wrong row, or a row that another one stops, shows.
@@ -84,7 +84,7 @@ def from_probability_kernel(
 def from_logit_kernel(
     kernel: Kernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> BlockBatchCandidate:
-    """Return a kernel of vLLM's kind, logits in and tokens out, as a candidate for
+    """Wrap a kernel of vLLM's kind, logits in and tokens out, as a candidate for
     `otm.audit.battery`.
 
     Audit it with the temperature, top-k and top-p of your service inside the kernel, against a
@@ -115,7 +115,7 @@ def from_uniform_kernel(
     device: str = "cpu",
     dtype: torch.dtype = torch.float64,
 ) -> BlockCandidate:
-    """Return a kernel that takes its uniforms as a block candidate for the exact modes.
+    """Wrap a kernel that takes uniforms as a block candidate for the exact modes.
 
     Args:
         kernel: kernel(draft_probs (1, γ, V), draft_token_ids (1, γ), target_probs (1, γ+1, V),
