@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, what they are called, and digests of their content.
+"""Files that appear whole or not at all, names of files in messages, and digests of contents.
 
 A file is written under a temporary name in the same folder, flushed to the disk, and renamed; the
 folder is flushed after it. A process killed at any point leaves either the finished file or none,
@@ -30,22 +30,22 @@ from .errors import AnalysisError
 
 TEMPORARY = ".partial"
 _LONGEST = 200
-"""Signs of a path in a message."""
+"""Most characters of a path in a message."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_file(path: Path) -> bool:
-    """Return whether a path leads to a regular file; one too long for a file does not."""
+    """Return True if a path leads to a regular file; a path too long for a file does not."""
     return os.path.isfile(path)  # noqa: PTH113 (pathlib raises at a name that is too long)
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path leads to a folder; as `is_file`."""
+    """Return True if a path leads to a folder; a path too long for a folder does not."""
     return os.path.isdir(path)  # noqa: PTH112 (as `is_file`)
 
 
 def same_place(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to one place; one that no file can have leads nowhere."""
+    """Return True if two paths lead to one place; a path that no file can have leads nowhere."""
     try:
         return os.path.realpath(one) == os.path.realpath(other)
     except ValueError:
@@ -53,13 +53,13 @@ def same_place(one: Path, other: Path) -> bool:
 
 
 def read_small(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file that has, as its size says, at most so many.
+    """Return the bytes of a regular file with a size of at most `most` bytes.
 
     Files of the kernel have no size, or no end.
 
     Raises:
-        ValueError: if it is larger.
-        OSError: if it is none that can be read.
+        ValueError: if the file is larger.
+        OSError: if it is no regular file, or cannot be read.
     """
     if not is_file(path):
         raise OSError(errno.EINVAL, "it is no regular file", shortened(path))
@@ -71,7 +71,7 @@ def read_small(path: Path, most: int) -> bytes:
 
 
 def read_json(path: Path, most: int) -> Any:
-    """Return what a small file of strict JSON holds; raises as `read_small`, and on other JSON."""
+    """Read a small file of strict JSON; raises as `read_small`, and on other JSON."""
     try:
         return plain_json(read_small(path, most))
     except RecursionError as error:
@@ -104,9 +104,9 @@ def read_lines(path: Path, longest: int) -> Iterator[tuple[int, bytes]]:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether a path leads to a regular file whose size is not 0.
+    """Return True if a path leads to a regular file whose size is not 0.
 
-    What the kernel offers as files may have no end.
+    Files of the kernel have size 0, and may have no end.
     """
     return is_file(path) and path.stat().st_size > 0
 
@@ -125,7 +125,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that appears under its name when the block ends, and not if the block raises.
+    """Open a file that appears at the path when the block ends, and not if the block raises.
 
     Raises:
         AnalysisError: if the disk is full, the folder is read-only, or the file may not be that
@@ -148,16 +148,16 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_json(path: Path, record: Mapping[str, Any], *, indent: int | None = 1) -> Path:
-    """Write a JSON file atomically, its folder made if need be, and return its path."""
+    """Write a JSON file atomically, make the folder if missing, and return the path."""
     make_folder(path.parent)
     write_atomically(path, (json.dumps(record, indent=indent, allow_nan=False) + "\n").encode())
     return path
 
 
 def json_values(value: Any) -> Any:
-    """Return values as JSON has them: None for a number that is infinite or NaN.
+    """Convert values for JSON, with None for a number that is infinite or NaN.
 
-    Of an estimate these are its value and both ends, of another dataclass its fields.
+    An estimate becomes its value and both ends, another dataclass its fields.
 
     >>> json_values({"speed": Estimate(2.0, 1.5, float("inf")), "ends": (0.5, float("nan"))})
     {'speed': {'value': 2.0, 'low': 1.5, 'high': None}, 'ends': [0.5, None]}
@@ -176,7 +176,7 @@ def json_values(value: Any) -> Any:
 
 
 def make_folder(path: Path) -> Path:
-    """Create a folder and its parents, or raise `AnalysisError`."""
+    """Create a folder with all parents, or raise `AnalysisError`."""
     if is_file(path):
         raise AnalysisError(f"--out must be a folder; {path} is a file. Choose another --out.")
     try:
@@ -202,7 +202,7 @@ def held(*places: Path, inside: bool = False) -> Iterator[None]:
 
     Args:
         places: held by a file whose name ends in `LOCK`, which stays.
-        inside: whether it lies in a folder that is there, and not beside the place.
+        inside: whether that file lies in the place, an existing folder, and not beside it.
 
     Raises:
         AnalysisError: if another process holds one, or it cannot be held.
@@ -231,7 +231,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def explain_write_error(error: OSError, path: Path) -> str:
-    """Say why a file could not be written, and what to do."""
+    """Return the reason why a file could not be written, with a remedy."""
     kept = "What is finished is kept; run the same command again to go on."
     if error.errno in _NO_ROOM:
         return (
@@ -249,14 +249,12 @@ def explain_write_error(error: OSError, path: Path) -> str:
 def content_digest(
     about: bytes, names: Iterable[str], batches: Iterable[Mapping[str, NDArray[Any]]]
 ) -> str:
-    """Return the SHA-256 of what a file says of itself and of its columns, read batch by batch.
+    """Return the SHA-256 of a file's metadata and columns, read batch by batch.
 
     >>> import numpy as np
     >>> whole = {"a": np.arange(4), "b": np.ones(4)}
-    >>> parts = [
-    ...     {name: column[part] for name, column in whole.items()}
-    ...     for part in (slice(0, 3), slice(3, 4))
-    ... ]
+    >>> cuts = (slice(0, 3), slice(3, 4))
+    >>> parts = [{name: column[cut] for name, column in whole.items()} for cut in cuts]
     >>> content_digest(b"{}", whole, [whole]) == content_digest(b"{}", whole, parts)
     True
     """

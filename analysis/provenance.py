@@ -1,4 +1,4 @@
-"""Where measured numbers came from, and how two origins differ."""
+"""The origin of measured numbers, and the differences between two origins."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _installed() -> dict[str, Any]:
 
 
 def origin() -> dict[str, Any]:
-    """Return what says who ran this, where and from which revision."""
+    """Return revision, command line, host and time of this run."""
     return {
         "revision": revision(),
         "argv": sys.argv[1:],
@@ -68,7 +68,7 @@ def origin() -> dict[str, Any]:
 
 
 def published_origin(load: Sequence[float]) -> dict[str, Any]:
-    """Return `origin` as it may be committed: no host, no folders, with the load of the machine.
+    """Return `origin` for publication: without host and folders, with the load of the machine.
 
     Args:
         load: load averages before.
@@ -102,7 +102,7 @@ MOST_LOAD = 0.5
 
 
 def require_quiet(*, any_load: bool) -> None:
-    """Raise `AnalysisError` if other work would be timed along, unless that is meant.
+    """Raise `AnalysisError` if other work would be timed along, unless `any_load`.
 
     Args:
         any_load: time all the same.
@@ -119,7 +119,7 @@ def require_quiet(*, any_load: bool) -> None:
 def weights_digest(folder: str) -> str | None:
     """Return a SHA-256 over a local folder's safetensors files, None for a hub name.
 
-    It is over names and sizes beyond 40 GiB.
+    Beyond `_LARGEST_DIGESTED` bytes, names and sizes are digested.
     """
     files = sorted(Path(folder).glob("*.safetensors")) if Path(folder).is_dir() else []
     if not files:
@@ -134,7 +134,7 @@ def weights_digest(folder: str) -> str | None:
 
 
 def model_identity(place: str) -> dict[str, str | None]:
-    """Return what a record says of a model: the last part of its name, and its weights' digest."""
+    """Return the last part of a model's name, and the digest of the weights."""
     return {"name": Path(place).name, "sha256": weights_digest(place)}
 
 
@@ -146,9 +146,9 @@ def file_digest(path: Path) -> str:
 
 @functools.cache
 def revision() -> str:
-    """Return the git revision of the checkout, marked when it has local changes.
+    """Return the git revision of the checkout, marked if there are local changes.
 
-    Outside of one it is the installed version.
+    Outside of a checkout it is the installed version.
     """
     here = Path(__file__).resolve().parent
     try:
@@ -163,7 +163,7 @@ def revision() -> str:
 
 
 def processor() -> str:
-    """Return the processor's model name, or what the platform calls it."""
+    """Return the processor's model name, or the platform's name for the processor."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text(encoding="utf-8").splitlines():
@@ -173,7 +173,7 @@ def processor() -> str:
 
 
 def differences(left: Any, right: Any, path: str = "") -> list[str]:
-    """Return where two nested records differ, one line per place with both values.
+    """List the places where two nested records differ, with both values.
 
     >>> differences({"a": {"b": 1}, "c": 2}, {"a": {"b": 3}, "c": 2})
     ['a.b: 1 against 3']

@@ -26,7 +26,7 @@ MOST_CLUSTERS = 512
 
 
 def limits(estimate: Estimate) -> dict[str, float | None]:
-    """Return a mean and its ends under the names that records give them, None where there is none.
+    """Return a mean and both ends under the names in records, None for a number that is not finite.
 
     >>> limits(Estimate(0.5, 0.25, float("nan")))
     {'mean': 0.5, 'low': 0.25, 'high': None}
@@ -80,7 +80,7 @@ def sums_by_group(values: Floats, groups: Sequence[int]) -> Floats:
 
 
 def clustered_error(influences: Floats) -> Floats:
-    """Return the standard error of a number from its clusters' influences `(C, …)`, NaN for one.
+    """Return the standard error of a number from the influences of clusters `(C, …)`, NaN for one.
 
     >>> import numpy as np
     >>> float(clustered_error(np.array([0.5, -0.5])))
@@ -131,7 +131,7 @@ class Histograms:
             self.counts[:, column] += counted.reshape(groups, self.BINS)
 
     def quantiles(self, group: int, column: int, levels: tuple[float, ...]) -> Floats:
-        """Return quantiles, exact to one bin (0.001); NaN where nothing was counted."""
+        """Return quantiles, exact to one bin; NaN where nothing was counted."""
         cumulative = np.cumsum(self.counts[group, column])
         if cumulative[-1] == 0:
             return np.full(len(levels), np.nan)
@@ -139,20 +139,20 @@ class Histograms:
         return np.asarray((np.minimum(cells, self.BINS - 1) + 0.5) / self.BINS)
 
     def coarse(self, group: int, column: int, bins: int) -> Floats:
-        """Return the share of values in each of `bins` equal bins (a divisor of 1,000)."""
+        """Return the share of values in each of `bins` equal bins (a divisor of `BINS`)."""
         counted = self.counts[group, column].reshape(bins, -1).sum(axis=1)
         return np.asarray(counted / max(1, counted.sum()))
 
 
 class CellCounts:
-    """Counts on equal cells from zero up: what bins of about equally many values are cut from."""
+    """Counts on equal cells from 0 up, from which bins of about equal counts are cut."""
 
     def __init__(self, *, width: float, cells: int) -> None:
         self.width = width
         self.counts = np.zeros(cells, dtype=np.int64)
 
     def add(self, values: Floats) -> None:
-        """Add values ≥ 0; what lies beyond the last cell is counted there."""
+        """Add values ≥ 0; values beyond the last cell count as in the last cell."""
         cell = np.clip(
             (values[np.isfinite(values)] / self.width).astype(np.int64), 0, len(self.counts) - 1
         )
