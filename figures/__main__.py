@@ -110,7 +110,9 @@ def _build_all(names: list[str], options: argparse.Namespace) -> None:
 
 
 def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int) -> list[Path]:
-    """Compute one figure, write its data with the manifest, and draw it from what was written."""
+    """Compute one figure, write the data and the manifest, and draw the figure from the written
+    data.
+    """
     done = 0
 
     def tick() -> None:

@@ -1,4 +1,4 @@
-"""What four decoders leave of the best step of K i.i.d. sequences, on random toys.
+"""Losses of four decoders against the best step of K i.i.d. sequences, on random toys.
 
 The best step is certified by tree cuts, the decoders' tokens are exact: no sampling but the toys
 themselves. Every second toy's target is half its draft, so that models agree as real pairs do.
@@ -71,7 +71,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     last = data["rows"][-1]
     lost = ", ".join(
         f"{name} {value:.2f}" for name, value in zip(data["decoders"], last["lost"], strict=True)

@@ -39,7 +39,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     at = data["bins"].index(min(data["bins"], key=lambda count: abs(count - 2048)))
     lost, above = (max(max(s[side][at]) for s in data["series"]) for side in ("lost", "above"))
     return (

@@ -1,4 +1,4 @@
-"""What figures read of experiments on models: committed results, of every pair that has them."""
+"""Committed results of experiments on models, read for every pair that has results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 from figures.paths import DATA
 
 PAIRS = {"shipped pair": "", "SmolLM2-135M-Instruct": "-smollm2"}
-"""By title, what the names of its files end with."""
+"""Suffix of a pair's file names, by the pair's title."""
 
 
 def captures(name: str) -> dict[str, dict[str, Any]]:
-    """Read `NAME.json` of every pair that has it, by the pair's title, the shipped one first."""
+    """Read `NAME.json` of all pairs that have the file, by the pair's title, the shipped pair
+    first.
+    """
     files = {title: DATA / f"{name}{suffix}.json" for title, suffix in PAIRS.items()}
     return {
         title: json.loads(path.read_text(encoding="utf-8"))
@@ -23,7 +25,7 @@ def captures(name: str) -> dict[str, dict[str, Any]]:
 
 
 def by_pair(name: str, of_pair: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Return what a figure keeps of each pair's record, with the manifests of all."""
+    """Return a figure's extract from each pair's record, with the manifests of all."""
     records = captures(name)
     return {
         "pairs": [{"pair": title} | of_pair(record) for title, record in records.items()],

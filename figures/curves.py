@@ -1,4 +1,4 @@
-"""What Figures 1, 2, 3 and 5 share: exact curves of both schemes and Monte Carlo points on them."""
+"""Shared parts of Figures 1, 2, 3 and 5: exact curves of both schemes and Monte Carlo points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def monte_carlo(
 ) -> list[dict[str, float]]:
     """Run a verifier's sampler at each k; return means with Clopper–Pearson intervals.
 
-    Their level is `CONFIDENCE`.
+    The intervals have level `CONFIDENCE`.
     """
     rows = []
     for k in ks:
@@ -56,7 +56,7 @@ def draw_schemes(
     colour: str,
     label: str,
 ) -> None:
-    """Draw the optimum (solid), K-SEQ (dashed) and their Monte Carlo points at `sampled`."""
+    """Draw the optimum (solid), K-SEQ (dashed) and the Monte Carlo points of both at `sampled`."""
     axes.plot(x, series["optimum"], color=colour, label=label, lw=_WIDTH)
     axes.plot(x, series["kseq"], color=colour, ls=drawing.DASHED, lw=0.75 * _WIDTH)
     drawing.points(axes, sampled, series["points"], colour=colour)
@@ -69,7 +69,7 @@ def counts_of(points: Sequence[dict[str, float]]) -> list[float]:
 
 
 def caption(data: dict[str, Any]) -> str:
-    """Say what the points are."""
+    """Return a caption that explains the points."""
     return (
         f"points: Monte Carlo of the samplers, {data['samples']:,} draws, {CONFIDENCE:.0%} "
         "intervals"

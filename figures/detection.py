@@ -1,4 +1,4 @@
-"""After how many tokens a detector is sure that a lossy rule wrote them, at equal acceptance.
+"""The number of tokens after which a detector is sure of a lossy rule, at equal acceptance.
 
 Each rule's parameter is set so that it accepts half of what lossless rejection rejects; rules that
 test the drafted token alone cannot be set to every acceptance, and stand where they come within
@@ -21,7 +21,7 @@ from figures.work import Work
 from otm._display import drawing
 
 MOST_OFF = 0.01
-"""How far an acceptance may lie from the common one."""
+"""Largest distance of an acceptance from the common one."""
 
 RULES: dict[str, Callable[[float], otm.Verifier]] = {
     "mentored decoding": lambda u: otm.Mentored(10.0 * u**3),
@@ -66,7 +66,7 @@ def compute(work: Work) -> dict[str, Any]:
 def _nearest(
     rule: Callable[[float], otm.Verifier], problem: otm.Problem, wanted: float
 ) -> tuple[otm.Verifier, float]:
-    """Return the rule whose acceptance is nearest, by bisection of its number."""
+    """Return the rule of nearest acceptance, found by bisection of the rule's number."""
     low, high = 0.0, 1.0
     found = []
     for _ in range(40):
@@ -79,7 +79,7 @@ def _nearest(
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     spans = []
     for panel in data["panels"]:
         tokens = [sum(row["tokens"]) / 2 for row in panel["rows"]]
@@ -88,7 +88,7 @@ def message(data: dict[str, Any]) -> str:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw a panel per pair, a point per rule, those that are found last on top."""
+    """Draw a panel per pair and a point per rule, with the last rule to be found on top."""
     canvas = Figure(figsize=(5.8, 1.0 + 1.9 * len(data["panels"])), layout="constrained")
     for axes, panel in zip(
         np.atleast_1d(canvas.subplots(len(data["panels"]), 1)), data["panels"], strict=True

@@ -1,4 +1,4 @@
-"""What Figures 3 and 4 of ERSD share: trees along texts of each pair, and the 0-th order theory.
+"""Shared parts of ERSD's Figures 3 and 4: trees along texts of each pair, the 0-th order theory.
 
 The theory knows one acceptance vector A per method, measured from sequences and batches, and
 assumes that every vertex of every tree has it, whatever was accepted before. Where a pair agrees in
@@ -45,7 +45,7 @@ MOST = 32
 
 
 def compute(work: Work, of_method: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Return what `of_method` keeps of each method on each pair, from `experiment ersd`."""
+    """Return the value of `of_method` for each method on each pair, from `experiment ersd`."""
 
     def of_pair(record: dict[str, Any]) -> dict[str, Any]:
         work.tick()
@@ -116,13 +116,13 @@ def best_tree(vector: NDArray[np.float64]) -> OptimalTree:
 
 
 def explored(vector: NDArray[np.float64]) -> list[int]:
-    """Return how many ranks the optimal tree of N vertices explores, N = 1 … `MOST`."""
+    """Return the number of ranks that the optimal tree of N vertices explores, N = 1 … `MOST`."""
     most_ranks: list[int] = np.maximum.accumulate(best_tree(vector).shape.ranks[1:] + 1).tolist()
     return most_ranks
 
 
 def minimal_bound(vector: NDArray[np.float64]) -> list[float]:
-    """Return Lemma 4.2's bound at its best m for N = 1 … `MOST`."""
+    """Return Lemma 4.2's bound at the best m for N = 1 … `MOST`."""
     return [
         tunstall_minimum_upper(vector, num_nodes=n, num_explored=ranks).value
         for n, ranks in enumerate(explored(vector), start=1)

@@ -19,7 +19,7 @@ from figures.work import Work
 from otm._display import drawing
 
 _DRAFTED = 14
-"""What SpecInfer's tree and all others have."""
+"""Drafted tokens of the trees that the headline compares."""
 
 
 def compute(work: Work) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     pair = data["pairs"][0]
     panel = next(one for one in pair["panels"] if one["method"] == "ERSD")
     found = {run["strategy"]: run["mean"] for run in panel["runs"] if run["drafted"] == _DRAFTED}

@@ -1,4 +1,4 @@
-"""Figure 4 of ERSD: what each further drafted token adds to the tokens per target call.
+"""Figure 4 of ERSD: the gain in tokens per target call of each further drafted token.
 
 The gain of a drafted token is the probability that it is accepted. Points are exact expectations
 along texts of the target in the largest tree of each strategy, dashed lines the 0-th order theory,
@@ -45,7 +45,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     pair = data["pairs"][0]
     panel = next(one for one in pair["panels"] if one["method"] == "ERSD")
     gain = {strategy: panel["measured"][strategy]["mean"][7] for strategy in ersd.STRATEGIES}

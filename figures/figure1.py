@@ -38,7 +38,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     first, last = data["series"][0], data["series"][-1]
     gap = max(
         abs(best - kseq)

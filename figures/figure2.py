@@ -57,7 +57,7 @@ def _schemes(
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     lost, k, q = max(
         (best - kseq, k, series["q"])
         for series in data["series"]

@@ -52,7 +52,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     worst = {series["k"]: min(series["optimum"]) for series in data["series"]}
     said = ", ".join(f"{100 * value:.0f} % of {k}" for k, value in worst.items())
     return f"A draft Ber({DRAFT:g}) and the worst target: the best verifier keeps one in {said}"

@@ -39,7 +39,7 @@ def table(record: dict[str, Any], side: str) -> TableModel:
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Draw six drafts, select among them, and return what happened in each round."""
+    """Return six drafts, the selection among these, and the survivors of each round."""
     record = capture()
     rng = np.random.default_rng(record["seed"])
     tree = draft(table(record, "draft"), record["context"], rng)
@@ -58,7 +58,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     alive = " → ".join(str(len(some)) for some in data["survivors"])
     return (
         f"One step of draft selection accepts {data['accepted']} of {LENGTH} drafted tokens: "
@@ -175,5 +175,5 @@ def _label(
 
 
 def _visible(token: str) -> str:
-    """Show a token without its leading space, line breaks as a sign."""
+    """Show a token without a leading space, and line breaks as a sign."""
     return token.replace("\n", "⏎").strip() or "␣"

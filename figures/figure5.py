@@ -27,7 +27,7 @@ PAPER_KS = (1, 2, 3, 4)
 
 
 def capture() -> dict[str, Any]:
-    """Read the committed distributions p′ and q′ of the shipped pair with their manifest."""
+    """Read the committed distributions p′ and q′ of the shipped pair, with the manifest."""
     return captures("figure5")["shipped pair"]
 
 
@@ -61,7 +61,7 @@ def head() -> int:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     at = PAPER_KS[-1] - 1
     said = [
         f"{100 * pair['optimum'][at]:.1f} % of the time, K-SEQ {100 * pair['kseq'][at]:.1f} % "
@@ -105,8 +105,8 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _undrafted(pair: dict[str, Any], head: int) -> str:
-    """Say why a pair's curve is flat: tokens of the target that the draft never proposes, or hardly
-    ever.
+    """Explain a pair's flat curve by tokens of the target that the draft never or hardly
+    proposes.
     """
     draft, target = (otm.normalise(np.array(pair[side])) for side in ("draft", "target"))
     never = float(target[draft == 0].sum())
@@ -161,5 +161,5 @@ def _distributions(axes: Any, pair: dict[str, Any]) -> None:
 
 
 def _visible(token: str) -> str:
-    """Show a token with its leading space and control characters visible."""
+    """Make the spaces and control characters of a token visible."""
     return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥").replace("$", r"\$")

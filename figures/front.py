@@ -1,4 +1,4 @@
-"""The README's picture: what a better verifier wins with the same drafts, on a real pair.
+"""The README's picture: the gain of a better verifier with the same drafts, on a real pair.
 
 The pair of Figure 5. The gain is written where it is largest, over the better of the two verifiers
 that are in use.
@@ -42,7 +42,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     gain, k = max(
         (best - max(used), k)
         for best, k, *used in zip(data["optimum"], data["k"], *data["in_use"].values(), strict=True)
@@ -54,7 +54,7 @@ def message(data: dict[str, Any]) -> str:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw the curves, labelled at their ends, with the shaded gap and its largest value."""
+    """Draw the curves with labels at the ends, and the shaded gap with the largest gain."""
     canvas = Figure(figsize=(7.6, 3.9), layout="constrained")
     axes = canvas.subplots()
     ks, optimum = np.array(data["k"]), np.array(data["optimum"])

@@ -18,7 +18,7 @@ from figures.work import Work
 from otm._display import drawing
 
 FILES = {kind: (f"kinds_{kind}",) for kind in ("code", "lists", "prose")}
-"""By kind, the record of its panel."""
+"""The record of each panel, by kind of text."""
 
 
 def compute(work: Work) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _own_draft(panel: Axes, points: dict[str, tuple[float, dict[str, Any]]]) -> None:
-    """Draw what the target's own small draft yields, each with its interval."""
+    """Draw the tokens per call of the target's own small draft, with intervals."""
     for name, colour in zip((nodes.LIKELIEST, nodes.NOISE_TREE), _colours(panel), strict=True):
         at, row = points[name]
         ends = [[row["mean"] - row["low"]], [row["high"] - row["mean"]]]
@@ -81,7 +81,7 @@ def _colours(panel: Axes) -> list[Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     more: list[tuple[str, str]] = []
     for tables in data["kinds"].values():
         ends = ({row["name"]: row for row in tables[place]["rows"]} for place in (-1, 0))

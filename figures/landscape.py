@@ -1,4 +1,4 @@
-"""Acceptance over k for every scheme and law on three pairs, and what distortion buys.
+"""Acceptance over k for every scheme and law on three pairs, and the gain from distortion.
 
 Top: exact acceptances, a row for each scheme and a colour for each law; lines of that colour are
 the optima of the draft laws, which no lossless scheme of that law exceeds. Lossy schemes, below,
@@ -74,7 +74,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def _belongs(verifier: type[otm.Verifier], law: otm.Law) -> bool:
-    """Return whether the verifier has a curve of its own; a plan's is its law's optimum."""
+    """Return True if the verifier has an own curve; a plan's curve is the optimum of the law."""
     return not verifier.is_plan and verifier().supports(law)
 
 
@@ -110,7 +110,7 @@ def _frontier(draft: np.ndarray, target: np.ndarray, work: Work) -> list[dict[st
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     panel = data["panels"][0]
     found = {(row["verifier"], row["law"], row["k"]): row["value"] for row in panel["rows"]}
     (best,) = (o["value"] for o in panel["optima"] if (o["law"], o["k"]) == ("IID", 2))
@@ -154,7 +154,7 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _schemes(axes: Axes, panel: dict[str, Any], names: list[str], most: int) -> None:
-    """Draw each scheme's acceptance with the most drafts that it takes, by law."""
+    """Draw each scheme's acceptance with the largest supported number of drafts, by law."""
     optima = {(o["law"], o["k"]): o["value"] for o in panel["optima"]}
     laws = list(dict.fromkeys(law for law, _ in optima))
     axes.axvline(optima["IID", 1], color="#8A8A8A", lw=1.0, ls=":", zorder=0)

@@ -1,7 +1,7 @@
-"""What lossy rules accept against what they cost, beside the best at that cost.
+"""Acceptance of lossy rules against distance from the target, beside the best at each distance.
 
 From above: one sampled draft, acceptance over total variation, where the rules whose output lies
-between draft and target are all on the frontier, and over the divergence, which tells those apart;
+between draft and target are all on the frontier, and over the divergence, which tells them apart;
 the likeliest tokens as siblings, by SGLang's thresholds; chains of the likeliest token, tokens per
 call of FLy over the total variation of the text. The frontier of means over contexts is min(1, mean
 optimum + TV): a bit of total variation buys as much in one context as in another, until all is
@@ -37,8 +37,8 @@ SIBLINGS = ("accumulated", "single")
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return the committed results of `python -m analysis experiment lossy_rules` on one pair, the
-    public one where it is there.
+    """Return the committed results of `experiment lossy_rules` on one pair, the public one if
+    present.
     """
     pair, record = list(captures("lossy_rules").items())[-1]
     work.tick()
@@ -52,7 +52,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     lost = [row["gap"] for row in data["one_draft"]["rows"] if row["rule"] in TESTS]
     return (
         f"Rules that test the drafted token alone accept {100 * min(lost):.0f} to "
@@ -62,7 +62,7 @@ def message(data: dict[str, Any]) -> str:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw the four panels, one below the other, each line with its name at it."""
+    """Draw the four panels, one below the other, with a name at each line."""
     canvas = Figure(figsize=(5.4, 11.6), layout="constrained")
     total, divergence, siblings, chains = canvas.subplots(4, 1)
     _over_variation(total, data["one_draft"], TESTS, BETWEEN)
@@ -102,7 +102,7 @@ def title(rule: str) -> str:
 def _over_variation(
     axes: Axes, data: dict[str, Any], below: Sequence[str], on: Sequence[str]
 ) -> None:
-    """Draw the frontier min(1, α* + TV), lines below it, and markers for what lies on it."""
+    """Draw the frontier min(1, α* + TV), lines below, and markers for rules on the frontier."""
     best, most = data["optimum"], max(row["tv"] for row in data["rows"])
     axes.plot([0, 1 - best, max(most, 1 - best)], [best, 1, 1], color="black", lw=1.6)
     axes.annotate(
@@ -218,7 +218,7 @@ PLACES: dict[str, tuple[float, int, int, str]] = {
     "accumulated": (1.0, -8, 8, "left"),
     "single": (0.6, 7, -8, "left"),
 }
-"""Where along a line its name stands (0 at its start), how many points off, and on which side."""
+"""Place of a line's name: along the line (0 at its start), points off, and side."""
 
 
 def _line(

@@ -2,8 +2,8 @@
 
 Speed is measured by decoding, as tokens per call and as tokens per second. Distortion is exact: the
 KL divergence from the target that one verified token adds by the chain rule, averaged over held-out
-contexts; bonus tokens add none. Quality is the target's own perplexity of what was written: what
-strays from the target's law surprises it more, or bores it. Where a rule never writes a token that
+contexts; bonus tokens add none. Quality is the target's own perplexity of the written texts: texts
+that stray from the target's law surprise it more, or less. Where a rule never writes a token that
 the target may, in one context at least, the average divergence is infinite: such rules stand on a
 line of their own.
 """
@@ -39,7 +39,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     said = []
     for pair in data["pairs"]:
         rows = {row["label"]: row for row in pair["rows"]}
@@ -102,7 +102,7 @@ MEASURES: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, float]]
     "tokens per second, measured": _tokens_per_second,
     "target's perplexity of the text": _perplexity,
 }
-"""What is drawn, by its label."""
+"""Drawn measures, by label."""
 
 
 def _panel(

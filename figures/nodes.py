@@ -35,11 +35,11 @@ SHOWN = {
     LIKELIEST: "likeliest tree, matched",
     "block verification, one sequence": "one sequence as a block",
 }
-"""Names of the records, and what the legend calls them."""
+"""Names in the legend, by names in the records."""
 
 
 def read(stem: str, values: Iterable[float]) -> dict[float, dict[str, Any]]:
-    """Return the committed records by a number in their names, those that are there."""
+    """Return the existing committed records by the number in each file's name."""
     paths = {value: DATA / f"{stem}_{value:g}.json" for value in values}
     return {
         value: json.loads(path.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def legend(canvas: Figure, panel: Axes) -> None:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     table = data["temperatures"][0]
     means = {row["name"]: row["mean"] for row in table["rows"] if row["nodes"] == NODES}
     said = [
@@ -112,7 +112,7 @@ def message(data: dict[str, Any]) -> str:
 
 
 def lines(panel: Axes, rows: list[tuple[float, dict[str, Any]]]) -> None:
-    """Draw a line for each scheme that has rows, with its intervals."""
+    """Draw a line for each scheme that has rows, with intervals."""
     for place, (name, words) in enumerate(SHOWN.items()):
         points = sorted(
             (at, row["mean"], row["low"], row["high"]) for at, row in rows if row["name"] == name

@@ -1,4 +1,5 @@
-"""What the papers say of their experiments, beside these pairs: `docs/papers.md` from the data.
+"""Claims of the papers on experiments beside results on these pairs: `docs/papers.md` from the
+data.
 
 `python -m figures.papers` writes the page anew; a test fails where it is older than the data.
 """
@@ -22,7 +23,7 @@ PAGE = ROOT.parent / "docs" / "papers.md"
 
 Record = dict[str, Any]
 Lead = tuple[float, float]
-"""By how much something holds, and the half-width of the interval of that."""
+"""The margin by which something holds, and the half-width of its interval."""
 Finding = tuple[bool | None, str]
 """Whether the claim holds, None where intervals do not tell, and the numbers."""
 
@@ -74,7 +75,7 @@ def _half(row: Record) -> float:
 
 
 def _lead(first: Record, second: Record) -> Lead:
-    """Return how far one mean is above another, with an interval as if they were independent."""
+    """Return the lead of one mean over another, with an interval as if both were independent."""
     return float(first["mean"] - second["mean"]), math.hypot(_half(first), _half(second))
 
 
@@ -83,7 +84,7 @@ def _over(row: Record, bound: float) -> Lead:
 
 
 def _decided(leads: Iterable[Lead]) -> bool | None:
-    """Return whether all leads are sure, None if some may be chance and none is surely a lag."""
+    """Return True if all leads are sure, None if some may be chance and none is surely a lag."""
     signs = [(abs(lead) >= half, lead) for lead, half in leads]
     return (
         False
@@ -122,7 +123,7 @@ def plateau(record: Record) -> Finding:
 
 
 def sequences(record: Record) -> Finding:
-    """First arrivals are what a sequence is of."""
+    """Recursive rejection wins on sequences, which consist of first arrivals."""
     leads = [_races_lead(record, "sequence", n) for n in range(1, 17)]
     return _decided(
         (-lead, half) for lead, half in leads
@@ -143,7 +144,7 @@ def stretches(record: Record) -> Finding:
 
 
 def specinfer(record: Record) -> Finding:
-    """Slightly better than a sequence of as many drafts, from eight of them on."""
+    """Slightly better than a sequence with the same number of drafts, from eight drafts on."""
     holds = _decided(
         _lead(_run(record, method, "SpecInfer", n), _run(record, method, "sequence", n))
         for method in ersd.METHODS
@@ -173,7 +174,9 @@ def optimal_tree(record: Record) -> Finding:
 
 
 def logarithmic(record: Record) -> Finding:
-    """Each doubling adds about as much: the last three within a third of their mean."""
+    """Each doubling adds about as much: the last three gains differ by a third of the mean at
+    most.
+    """
     parts, holds = [], True
     for method in ersd.METHODS:
         values = [_run(record, method, "optimal", n)["mean"] for n in (4, 8, 16, 32)]
@@ -192,7 +195,7 @@ def convergence(record: Record) -> Finding:
 
 
 def kseq_is_optimal(record: Record) -> Finding:
-    """On the examples of the paper, it says."""
+    """K-SEQ is optimal on the paper's examples: within .005 tokens of the optimal verifier here."""
     rows = {(row["draft"], row["verifier"], row["K"], row["L"]): row for row in record["rows"]}
     parts, holds = [], True
     for draft in sorted({row["draft"] for row in record["rows"]}):
@@ -249,7 +252,7 @@ def little_loss(record: Record) -> Finding:
 
 
 def _ratio(first: Record, second: Record) -> Lead:
-    """Return the logarithm of a ratio of means, as if they were independent."""
+    """Return the logarithm of a ratio of means, with an interval as if both were independent."""
     halves = (math.log(row["high"] / row["low"]) / 2.0 for row in (first, second))
     return math.log(first["mean"] / second["mean"]), math.hypot(*halves)
 
@@ -310,7 +313,7 @@ CLAIMS: tuple[tuple[str, str, str, Callable[[Record], Finding]], ...] = (
         little_loss,
     ),
 )
-"""Claim, where it stands, experiment, and what decides."""
+"""Claim, its place in the paper, experiment, and the function that decides."""
 
 
 def page() -> str:

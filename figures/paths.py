@@ -1,4 +1,4 @@
-"""Where figures read captured data from and where they write."""
+"""Folders of captured data and of the figures' output."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Where a figure's numbers came from: versions, revision, command line, seed."""
+"""The origin of a figure's numbers: versions, revision, command line, seed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tokens per call against the draft's overlap, where the target is sure and where it is not.
+"""Tokens per call against the draft's overlap, where the target is sure and where not.
 
 From the records of `python -m analysis steps --nodes 64 --blur …` on the shipped pair: drafts that
 are the target with noise on its logits, after all contexts, and after the thirds of contexts where
-what the target writes has the lowest and the highest entropy.
+the target's continuations have the lowest and the highest entropy.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FILES = {
     "all contexts": ("nodes_blur_1.2", "nodes_blur_0.8", "nodes_blur_0.4"),
     "highest third of entropy": ("nodes_high",),
 }
-"""By contexts, the records of their panel."""
+"""The records of each panel, by kind of contexts."""
 
 Record = dict[str, Any]
 
 
 def records(files: Mapping[str, Sequence[str]] = FILES) -> dict[str, list[Record]]:
-    """Return the committed records by panel, those that are there."""
+    """Return the existing committed records by panel."""
     return {
         title: [json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in names]
         for title, names in files.items()
@@ -76,7 +76,7 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     ends: dict[str, list[float]] = {nodes.LIKELIEST: [], nodes.NOISE_TREE: []}
     for found in data["contexts"].values():
         for row in found[-1]["rows"]:

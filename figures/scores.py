@@ -23,7 +23,7 @@ NAMES = "ABCDE"
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return atoms, pieces, the law of the selected draft, and a Monte Carlo check of it."""
+    """Return atoms, pieces and the law of the selected draft, with a Monte Carlo check."""
     problem = otm.Problem(draft=DRAFT, target=TARGET, law=otm.IID(K))
     rule: Any = otm.prepare(otm.Optimal(), problem)
     draws = otm.sample(otm.Optimal(), problem, size=work.samples, rng=work.rng)
@@ -49,7 +49,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     selected = sum(map(min, data["selection"], data["target"]))
     drafted = sum(map(min, data["draft"], data["target"]))
     return (
@@ -59,7 +59,7 @@ def message(data: dict[str, Any]) -> str:
 
 
 def draw(data: dict[str, Any]) -> Figure:
-    """Draw the pieces over [0, 1], one row per atom, and the three laws beside them."""
+    """Draw the pieces over [0, 1], one row per atom, and the three laws at the side."""
     canvas = Figure(figsize=(8.6, 3.7), layout="constrained")
     axes, side = canvas.subplots(1, 2, width_ratios=(1.7, 1.0))
     levels = data["atom_level"]

@@ -2,7 +2,7 @@
 drafted sequences of L tokens on both pairs, all schemes by verified nodes, single tokens by mean
 drafts, a plan for each context, and known noise.
 
-`python -m figures.steps_tables` writes them anew; a test fails where they are not those of the
+`python -m figures.steps_tables` writes the tables anew; a test fails where they differ from the
 data.
 """
 
@@ -71,7 +71,7 @@ def written(value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """Write a difference with its sign, 0 with none.
+    """Write a difference with a sign, 0 without.
 
     >>> signed(0.154), signed(-2.3), signed(-0.001)
     ('+.15', '−2.30', '.00')
@@ -112,7 +112,7 @@ def quality_table(tables: list[Record]) -> str:
 
 
 def difference_table(record: Record, reference: str) -> str:
-    """Return tokens per call by variant and budget, each with its difference to one of them."""
+    """Return tokens per call by variant and budget, each with the difference from the reference."""
     rows = record["tables"][0]["rows"]
     budgets = sorted({row["nodes"] for row in rows})
     by_name = {(row["name"], row["nodes"]): row for row in rows}
@@ -165,7 +165,9 @@ def lists_table(records: dict[float, Record]) -> str:
 
 
 def choice_table(record: Record) -> str:
-    """Return one plan for all contexts and one for each, by costs and by what may be planned."""
+    """Return speeds of one plan for all contexts and of one for each, by costs and allowed
+    plans.
+    """
     (table,) = record["tables"]
     head = [
         "costs",
@@ -230,13 +232,13 @@ def _interval(row: Record, name: str = "") -> str:
 
 
 def _against(row: Record) -> str:
-    """Return what a row has more, or with a minus less, than the one that it is compared with."""
+    """Return a row's excess over the reference, with the half-width."""
     half = 0.5 * (row["less_high"] - row["less_low"])
     return f"{signed(-row['less'])} ± {written(half)}"
 
 
 def page(text: str) -> str:
-    """Return the page with its tables as the data have them."""
+    """Return the page with all tables from the data."""
     for name, record in zip(("shipped", "public"), captures("steps").values(), strict=True):
         text = with_section(text, name, table(record))
     by_temperature = nodes.read("nodes", nodes.TEMPERATURES)
@@ -268,7 +270,7 @@ def _contexts(title: str, found: list[Record]) -> str:
 
 
 def _titled(found: tuple[float, Record]) -> str:
-    """Return a temperature's table under a sentence that says what it is of."""
+    """Return a temperature's table under a title sentence."""
     temperature, record = found
     (one,) = record["tables"]
     scales = " and ".join(written(scale) for scale in one["scales"])
@@ -278,7 +280,7 @@ def _titled(found: tuple[float, Record]) -> str:
 
 
 def matching_page(text: str) -> str:
-    """Return the page for engines that match with its table."""
+    """Return the page for engines that match, with the tables from the data."""
     stems = ("nodes", "nodes-smollm2")
     shipped, public = (nodes.read(stem, nodes.TEMPERATURES) for stem in stems)
     text = with_section(text, "matching", matching_table(shipped, (8, 16, 32, 64)))

@@ -35,7 +35,7 @@ def _kept(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     said = [
         f"{pair['relative']['target'][-1][-1]['median']:.1f} times on the {pair['pair']}"
         for pair in data["pairs"]

@@ -41,7 +41,7 @@ def compute(work: Work) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     pair = data["pairs"][0]
     largest = max(row["parameters"] for row in pair["rows"])
     found = {

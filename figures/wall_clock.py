@@ -1,4 +1,4 @@
-"""Wall time on one machine: what `advise` predicts, beside what running it gives.
+"""Wall time on one machine: speed-ups predicted by `advise`, beside measured speed-ups.
 
 A row is the best plan of a family within the limits. The bar is the advised speed-up over plain
 decoding with its interval, from acceptance along the target's texts and steps that were timed
@@ -52,7 +52,7 @@ def _kept(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def message(data: dict[str, Any]) -> str:
-    """Return what the picture shows."""
+    """Return the headline of the picture, a sentence with numbers from the data."""
     worst = max(
         abs(row["advised"]["value"] / row["measured"] - 1)
         for pair in data["pairs"]

@@ -1,4 +1,4 @@
-"""How much Monte Carlo a figure does, its randomness, and who is told about progress."""
+"""The amount of Monte Carlo of a figure, the random generator, and progress."""
 
 from __future__ import annotations
 
