@@ -1,3 +1,1 @@
-"""The test suite; helpers are imported as `tests.*`, so run it as `python -m pytest` from the
-repository root.
-"""
+"""The test suite; run `python -m pytest` from the repository root, as helpers are `tests.*`."""

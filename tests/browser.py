@@ -1,4 +1,4 @@
-"""A real headless Chromium for the tests of pages: how it is started, resized and waited for."""
+"""A real headless Chromium for the tests of pages: start, window sizes and waiting."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ FLAGS = (
 
 @contextlib.contextmanager
 def started(profile: Path) -> Iterator[Any]:
-    """Start Chromium; skip where it or its driver is missing, except where `CI` is set: there that
-    is a failure.
-    """
+    """Start Chromium; skip if the browser or the driver is missing, or fail where `CI` is set."""
     found = [
         shutil.which("chromium") or shutil.which("google-chrome"),
         shutil.which("chromedriver"),
@@ -77,7 +75,7 @@ def window(browser: Any, width: int, height: int, *, mobile: bool = True) -> Ite
 
 @contextlib.contextmanager
 def opened(browser: Any, page: Path) -> Iterator[Any]:
-    """Open a page in a tab of its own, and check in the end that the console stayed empty."""
+    """Open a page in a new tab, and check at the end that the console stayed empty."""
     browser.switch_to.new_window("tab")
     try:
         browser.get(page.as_uri())
@@ -118,7 +116,7 @@ const faults = () => ({
     (one) => /NaN|undefined|Infinity/.test(one.value))).map((node) => node.outerHTML),
 });
 """  # noqa: E501
-"""JavaScript: what is wrong with the pictures of a page at its width."""
+"""JavaScript: the faults in the pictures of a page at the page's width."""
 
 LUMINANCE = """
 const luminance = (colour) => { const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255).map(
@@ -138,8 +136,9 @@ return [ground, contrast(document.querySelectorAll("h1, h2, p, label, footer, a"
 
 
 def check_schemes(page: Any) -> None:
-    """Check that a page is dark where the system is, and that every ink stands out from its ground
-    by 4.5 to 1 at least, as WCAG asks.
+    """Check that a page follows the system's colour scheme, with a contrast of 4.5 to 1 at least.
+
+    WCAG asks for this contrast.
     """
     for scheme, dark in (("dark", True), ("light", False)):
         emulate(page, scheme)
@@ -154,7 +153,7 @@ def emulate(browser: Any, scheme: str) -> None:
 
 
 def check_alone(page: Any, source: Path) -> None:
-    """Check that a page is one file that asks nobody, and that its controls have names."""
+    """Check that a page is one file that fetches nothing, and that all controls have names."""
     text = source.read_text(encoding="utf-8")
     assert len(text.encode()) < 1_000_000
     assert "default-src 'none'" in text
@@ -170,7 +169,7 @@ def check_alone(page: Any, source: Path) -> None:
 
 
 def check_links(page: Any, source: Path, *needed: str) -> None:
-    """Check that the links of a page in a checkout lead to files, these among them."""
+    """Check that all links of a page in a checkout lead to files, with the needed links present."""
     found = page.execute_script(
         "return Array.from(document.querySelectorAll('a'), (one) => one.getAttribute('href'))"
     )

@@ -61,7 +61,7 @@ collect_ignore = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a browser as a job of its own."""
+    """Mark tests that need a browser as a job apart."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.job(name="browser"))
@@ -69,8 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-    """One kind of array: how to make it, how to read it, and how far float32 may be
-    from float64.
+    """One kind of array: conversion from and to NumPy, and the tolerance of float32 against
+    float64.
     """
 
     library: str
@@ -117,15 +117,15 @@ _BACKENDS = [
 
 @pytest.fixture(params=_BACKENDS, ids=lambda b: f"{b.library}-{b.device}-{b.dtype}")
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """Every array kind in turn; on a machine with a driver those of its device, too."""
+    """Return every array kind in turn, with kinds on the device on a machine with a driver."""
     chosen: Backend = request.param
     return chosen
 
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One Chromium for all tests of pages; they are in the group "browser", so that one process has
-    them all.
+    """Yield one Chromium for all tests of pages, which run in one process as the group
+    "browser".
     """
     with started(tmp_path_factory.mktemp("profile")) as driver:
         yield driver

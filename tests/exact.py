@@ -18,8 +18,9 @@ Numbers = Sequence[Any]
 
 
 def exact(values: Sequence[float]) -> Masses:
-    """The exact rational value of floats, divided by their exact sum (a float row misses 1 by an
-    ulp or two).
+    """Return the exact rational values of floats, divided by the exact sum.
+
+    A float row misses 1 by an ulp or two.
     """
     masses = [Fraction(float(x)) for x in values]
     whole = sum(masses)
@@ -66,7 +67,9 @@ def theorem_1(p: Numbers, q: Numbers, k: int, chosen: Sequence[int]) -> Any:
 
 
 def recursive_rejection(p: Numbers, q: Numbers, k: int, *, distinct: bool = False) -> Any:
-    """α of r₀ = q, r_i ∝ (r_{i−1} − p)₊; of distinct drafts over every path of rejected ones."""
+    """Return α of r₀ = q, r_i ∝ (r_{i−1} − p)₊; for distinct drafts over every path of
+    rejections.
+    """
     return 1 - _all_rejected(p, q, k, distinct)
 
 

@@ -41,7 +41,7 @@ def _with_defaults(cls: type[otm.Verifier]) -> list[otm.Verifier]:
 
 
 def verifiers() -> list[otm.Verifier]:
-    """Every registered verifier, with its default parameters and perhaps others."""
+    """Return every registered verifier, with default and perhaps further parameters."""
     return [
         v
         for cls in otm.verifiers.VERIFIERS
@@ -64,8 +64,10 @@ def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
 
 
 def supported(counts: Sequence[int] = (1, 3)) -> list[tuple[otm.Verifier, list[otm.Law]]]:
-    """Every verifier with the laws it supports, with two drafts where none of the counts will do;
-    the walks of families have two.
+    """Return every verifier with the supported laws, with two drafts where none of the counts will
+    do.
+
+    The walks of families have two.
     """
     return [
         (verifier, [law for law in taken if verifier.supports(law)])
@@ -91,7 +93,7 @@ def supported_pairs(counts: Sequence[int] = (1, 3)) -> list[Any]:
 
 
 def by_verifier(counts: Sequence[int] = (1, 3)) -> list[Any]:
-    """Parameters (verifier, laws): a case each, which says in its messages which law failed."""
+    """Return parameters (verifier, laws), a case each, whose messages name the law that failed."""
     return [pytest.param(*one, id=label(one[0])) for one in supported(counts)]
 
 
@@ -105,8 +107,8 @@ def fits(law: otm.Law, num_tokens: int) -> bool:
 
 
 def make_problem(law: otm.Law, rows: Sequence[Any], target: Any) -> otm.Problem:
-    """A problem whose draft is the first of `rows`, or as many of them as a law of different
-    drafters takes.
+    """Return a problem whose draft is the first of `rows`, or several for a law of different
+    drafters.
     """
     shape = law.draft_shape(len(target))
     arrays = [np.asarray(row, dtype=np.float64) for row in rows[: math.prod(shape[:-1])]]

@@ -1,5 +1,4 @@
-"""Verifiers with one deliberate mistake each: the tests that protect the library must notice every
-one of them.
+"""Verifiers with one deliberate mistake each, all of which the protecting tests must notice.
 
 Each is written from the paper's steps, not from the library's code. `split` is the exact law of
 what `verify` executes, mistake included, so that the exact-law check and the Monte Carlo check are
@@ -18,7 +17,7 @@ import otm
 from otm._machine.arrays import inverse_cdf
 
 Follow = Callable[[tuple[int, ...]], tuple[list[float], np.ndarray]]
-"""Says with which probability each draft of a row is accepted, and the residual after all."""
+"""A row → the probability that each of its drafts is accepted, and the residual after all."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -110,7 +109,7 @@ class NoRenormalisation(Mutant):
 
 @dataclasses.dataclass(frozen=True)
 class ReusedUniform(Mutant):
-    """Recursive rejection that draws one uniform and compares it at every accept step."""
+    """Recursive rejection that draws one uniform and compares this one at every accept step."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
         return Sequential(problem, _stages(problem), reuse=True)
@@ -126,7 +125,7 @@ def _kseq(problem: otm.Problem, gamma: float) -> Follow:
 
 @dataclasses.dataclass(frozen=True)
 class ReusedUniformKSeq(Mutant):
-    """K-SEQ at γ* that draws one uniform and compares it at every accept step."""
+    """K-SEQ at γ* that draws one uniform and compares this one at every accept step."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
         gamma = float(otm.verifiers.gamma_star(problem))
@@ -135,7 +134,7 @@ class ReusedUniformKSeq(Mutant):
 
 @dataclasses.dataclass(frozen=True)
 class ClippedKSeq(Mutant):
-    """K-SEQ with γ halfway between 1 and γ*, its negative residual clipped away."""
+    """K-SEQ with γ halfway between 1 and γ*, the negative residual clipped away."""
 
     def prepare(self, problem: otm.Problem) -> Sequential:
         gamma = 0.5 * (1 + float(otm.verifiers.gamma_star(problem)))
@@ -190,8 +189,8 @@ class RawTarget(Mutant):
 
 @dataclasses.dataclass(frozen=True)
 class ForgottenChoice(Mutant):
-    """Optimal without replacement, but the chosen draft is compared with the draft law, as if it
-    were the only one.
+    """Optimal without replacement, but the chosen draft is compared with the law of a single
+    draft.
     """
 
     laws = (otm.WithoutReplacement,)

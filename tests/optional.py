@@ -1,4 +1,4 @@
-"""What tests of an optional library say of themselves."""
+"""A mark for tests that need an optional library."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import pytest
 
 
 def needs(library: str) -> pytest.MarkDecorator:
-    """Skip a test, or one of its cases, where a library is not installed."""
+    """Skip a test, or a case of a test, where a library is not installed."""
     missing = importlib.util.find_spec(library) is None
     return pytest.mark.skipif(missing, reason=f"{library} is not installed")

@@ -1,4 +1,4 @@
-"""Where the repository is, and which files it keeps."""
+"""The repository's root, the files in the repository, and sentences on pages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def tracked() -> list[Path]:
-    """Files that are in the repository or would be, if they were added; skips where
-    there is none.
+    """Return the files of the repository, also new files that git does not ignore.
+
+    Skips where there is no git checkout.
     """
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
@@ -27,7 +28,7 @@ def tracked() -> list[Path]:
 
 
 def says(page: str, *sentences: str) -> None:
-    """Assert that a page says each of these, however its lines are broken."""
+    """Assert that a page contains each sentence, however lines are broken."""
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     for sentence in sentences:
         assert sentence in text, f"{page} does not say {sentence!r}"

@@ -2,7 +2,7 @@
 are equal or disjoint.
 
 A strategy is checked by Hypothesis when it is first drawn from, which takes longer than a draw: so
-those that stand in others are made once.
+strategies within others are made once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def point_masses(num_tokens: int) -> st.SearchStrategy[np.ndarray]:
 @functools.cache
 @st.composite
 def with_tiny_masses(draw: st.DrawFn, num_tokens: int) -> np.ndarray:
-    """Some masses of 1e-300, 1e-30 or 1e-17 beside ordinary ones."""
+    """Some masses of 1e-300, 1e-30 or 1e-17 beside usual masses."""
     mass = draw(with_zeros_and_ties(num_tokens)).copy()
     for i in range(num_tokens):
         if mass[i] == 0.0 and draw(st.booleans()):

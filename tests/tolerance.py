@@ -1,4 +1,4 @@
-"""How far a float64 result may be from the exact one, derived once."""
+"""Tolerances of float64 results against exact ones, derived once from the rounding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rounding(num_tokens: int, k: int) -> float:
 
 
 CERTIFIED_GAP = 1e-9
-"""What `otm.optimum` promises between its two certificates."""
+"""Largest gap between the two certificates of `otm.optimum`."""
 
 COLLECTED = 1e-9
 """For rules whose joint law is a quadrature (races): their stated accuracy is far better, a wrong
