@@ -1,4 +1,4 @@
-"""Tolerances of float64 results against exact ones, derived once from the rounding."""
+"""Tolerances of float64 results against exact results, derived once from the rounding."""
 
 from __future__ import annotations
 

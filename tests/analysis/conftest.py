@@ -1,4 +1,4 @@
-"""What tests of commands share: a run of the command line, copies of the shipped draft."""
+"""Fixtures of tests of commands: a run of the command line, copies of the shipped draft."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analysis.files import SHIPPED_PAIR
 
 
 class Ended(NamedTuple):
-    """How a command ended, and what it printed."""
+    """The exit code and the printed output of a command."""
 
     code: int
     out: str
@@ -26,7 +26,7 @@ class Ended(NamedTuple):
 def command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Ended]:
-    """Run the command line with words that are written as text."""
+    """Run the command line with the given words as text."""
 
     def run(*words: object) -> Ended:
         monkeypatch.setattr("sys.argv", ["analysis", *map(str, words)])
@@ -41,7 +41,7 @@ def command(
 
 @pytest.fixture
 def printed(command: Callable[..., Ended]) -> Callable[..., str]:
-    """Run a command that ends well, and return what it printed."""
+    """Run a command that ends well, and return the printed output."""
 
     def run(*words: object) -> str:
         ended = command(*words)
@@ -53,7 +53,7 @@ def printed(command: Callable[..., Ended]) -> Callable[..., str]:
 
 @pytest.fixture
 def refused(command: Callable[..., Ended]) -> Callable[..., str]:
-    """Run a command that is refused in a short message, and return that."""
+    """Run a command that is refused in a short message, and return the message."""
 
     def run(*words: object) -> str:
         ended = command(*words)
@@ -73,7 +73,7 @@ def copied_draft(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def edit_json() -> Callable[..., None]:
-    """Write fields of a file's JSON object anew."""
+    """Overwrite fields of the JSON object in a file."""
 
     def edit(path: Path, **changes: object) -> None:
         record = json.loads(path.read_text(encoding="utf-8"))

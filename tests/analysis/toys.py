@@ -1,4 +1,4 @@
-"""Toy models that answer as loaded ones do."""
+"""Toy models with the interface of loaded models."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def toy_reader(
     seed: int = 1,
     eos: int | None = None,
 ) -> Reader:
-    """Return what reads texts of two chains."""
+    """Return a reader of texts of two Markov chains."""
     pair = markov_pair(
         num_tokens, similarity=0.6, concentration=0.3, rng=np.random.default_rng(seed)
     )
@@ -56,5 +56,5 @@ def toy_reader(
 
 
 def record_of(*parts: Tally, unit: str = "server", length: int | None = None) -> AcceptanceRecord:
-    """Return what an engine would have recorded of these parts."""
+    """Return the record that an engine would have written of some tallies."""
     return AcceptanceRecord(form="drawn", unit=unit, parts=parts, convention="", length=length)

@@ -1,6 +1,4 @@
-"""Verifiers as a user would pass them to an audit, beside those of the corpus, and what is done
-with an audit's counterexample.
-"""
+"""Verifiers in the form that users pass to an audit, and a way to run an audit's counterexample."""
 
 from typing import Any
 
@@ -13,14 +11,14 @@ maximal = speculative_sampling
 
 
 def as_floats(verify: Any) -> Any:
-    """The same code behind a conversion to plain floats, as tensor code has it: a black box."""
+    """Wrap a verifier behind a conversion to plain floats, as tensor code has: a black box."""
     return lambda p, q, drafts, uniforms: verify(
         p, q, drafts, np.asarray(uniforms, dtype=np.float64)
     )
 
 
 def carry_out(counterexample: Any, name: str, **mended: Any) -> None:
-    """Run a counterexample's test to keep, of the callable that it imports or of a mended one."""
+    """Run the kept test of a counterexample on the imported callable or a mended one."""
     names: dict[str, Any] = {}
     exec(exports.as_test(counterexample, name), names)
     names |= mended

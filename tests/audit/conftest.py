@@ -1,4 +1,4 @@
-"""What several tests of audits share."""
+"""Fixtures that several tests of audits share."""
 
 import pytest
 
@@ -10,6 +10,6 @@ from otm.audit.batteries import BatteryAudit
 
 @pytest.fixture(scope="package")
 def failing() -> BatteryAudit:
-    """A battery that fails, with its counterexample."""
+    """Return a battery that fails, with a counterexample."""
     only = ["two tokens", "ties", "equal", "one token each"]
     return audit.battery(resample_target, only=only, laws=[otm.IID(1)], seconds=120.0)

@@ -1,4 +1,4 @@
-"""What a verifier is accurate to."""
+"""Accuracy of verifiers' laws and acceptances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SHARED: dict[tuple[otm.Verifier, otm.Law], bool] = {}
 
 
 def accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
-    """What the law of this verifier's output is accurate to."""
+    """Return the accuracy of the law of a verifier's output."""
     pair = verifier, problem.law
     if pair not in _SHARED:
         _SHARED[pair] = isinstance(otm.prepare(verifier, problem), otm.verifiers.Shared)
@@ -18,7 +18,7 @@ def accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
 
 
 def value_accuracy(verifier: otm.Verifier, problem: otm.Problem) -> float:
-    """What this verifier's acceptance is accurate to."""
+    """Return the accuracy of a verifier's acceptance."""
     return max(
         accuracy(verifier, problem),
         CERTIFIED_GAP if verifier.is_plan else 0.0,

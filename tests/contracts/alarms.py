@@ -1,4 +1,4 @@
-"""Counts held against exact laws, with a stated rate of false alarms and computed power."""
+"""Checks of counts against exact laws, with a stated rate of false alarms and computed power."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ SAMPLES = 40_000
 def acceptance_region(
     mass: np.ndarray, samples: int, level: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Smallest and largest count that a cell of this mass may show; outside with probability at
-    most `level` per cell.
+    """Return the smallest and the largest allowed count of a cell with this mass.
+
+    Counts lie outside with probability at most `level` per cell.
     """
     clipped = np.clip(mass, 0.0, 1.0)
     return binom.ppf(level / 2, samples, clipped), binom.isf(level / 2, samples, clipped)
@@ -25,8 +26,9 @@ def acceptance_region(
 def alarms(
     counts: np.ndarray, mass: np.ndarray, samples: int, level: float = FALSE_ALARM
 ) -> np.ndarray:
-    """Cells whose count is impossible at the given family-wise level; a cell without mass allows no
-    count at all.
+    """Return the cells whose count is impossible at the given family-wise level.
+
+    A cell without mass allows no count at all.
     """
     low, high = acceptance_region(mass, samples, level / mass.size)
     # rounding of the exact law: probability < 1e-9 to be hit once in 40,000 draws
@@ -37,7 +39,9 @@ def alarms(
 def power(
     truth: np.ndarray, claimed: np.ndarray, samples: int, level: float = FALSE_ALARM
 ) -> float:
-    """Probability that the most telling single cell raises the alarm when counts follow `truth`."""
+    """Return the probability that the most telling cell raises the alarm if counts follow
+    `truth`.
+    """
     low, high = acceptance_region(claimed, samples, level / claimed.size)
     missed = binom.cdf(high, samples, truth) - binom.cdf(low - 1, samples, truth)
     return float(1 - missed.min())
@@ -58,9 +62,7 @@ def keys(drafts: np.ndarray, num_tokens: int) -> np.ndarray:
 
 
 def which_row(drafts: np.ndarray, rows: np.ndarray, num_tokens: int) -> np.ndarray:
-    """Row number of each draft sequence; one that is not in the table fails, an alarm
-    of its own.
-    """
+    """Return the row number of each draft sequence; a sequence outside the table fails the test."""
     known, asked = keys(rows, num_tokens), keys(drafts, num_tokens)
     found = np.minimum(np.searchsorted(known, asked), len(known) - 1)
     assert (known[found] == asked).all(), "a draft sequence without mass was drawn"

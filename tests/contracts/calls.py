@@ -1,6 +1,4 @@
-"""One valid call of every public function, and of every class that takes what a user has: where to
-put wrong arguments.
-"""
+"""One valid call of every public function and class, as a place for wrong arguments."""
 
 from __future__ import annotations
 
@@ -44,8 +42,9 @@ from otm.audit.token_log import parse_record
 
 
 def public_names() -> dict[str, Any]:
-    """Return every name in an `__all__` by its first namespace: verbs at the top level, the rest
-    where a user would look.
+    """Return every name in an `__all__` by the first namespace with the name.
+
+    These are verbs at the top level, the rest where a user would look.
     """
     found: dict[str, Any] = {}
     seen: list[object] = []
@@ -80,7 +79,7 @@ def bounds_of_problems() -> list[Callable[[otm.Problem], Any]]:
 
 
 def answers(bound: Callable[[otm.Problem], Any], problem: otm.Problem) -> bool:
-    """Say whether a bound is about drafts of this law."""
+    """Return True if a bound is about drafts of this law."""
     try:
         bound(problem)
     except otm.errors.Unsupported:
@@ -153,7 +152,7 @@ def below_half(uniforms: Any) -> bool:
 
 
 def first_matches(draft: Any, target: Any, drafts: Any, uniforms: Any) -> list[int]:
-    """Keep every draft and add a token of the target: right where both models are one."""
+    """Keep every draft and add a token of the target, which is right where both models are one."""
     return [*(int(token) for token in drafts), int(uniforms[0] >= target[-1, 0])]
 
 
@@ -169,7 +168,7 @@ TREE = {
 
 
 def on_a_file(reader: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a reader that is given a good file where it is given no path."""
+    """Wrap a reader to read a good file where no path is given."""
     good = {
         "read_acceptance": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}',
         "read_costs": engines.CostSurface.flat(draft=0.002, target=0.020).to_json(),
@@ -713,4 +712,4 @@ CALLS: list[Call] = [
         {"survivors": [2, 1], "steps": 3, "name": "", "accepted": 3},
     ),
 ]
-"""What is called, and its arguments by name."""
+"""Called functions, with arguments by name."""

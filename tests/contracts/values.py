@@ -1,4 +1,4 @@
-"""Everything that promises to return the kind of array that a problem holds."""
+"""All functions that promise to return the kind of array that a problem holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frontiers as programs without structure, and instances for them."""
+"""The frontiers as programs without structure, and instances for these."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from otm.drafts.base import live_drafts, members
 
 
 def program(problem: Problem, *constraints_of: object) -> float:
-    """Best acceptance over couplings of the enumerated drafts and an output law π with constraints
-    on π: no cut, no order.
+    """Return the best acceptance over couplings and output laws under constraints: no cut, no
+    order.
+
+    Couplings are of the enumerated drafts and an output law π, on which the constraints are.
     """
     table = live_drafts(problem.law, problem.draft)
     hits = members(table.tokens, problem.num_tokens).astype(float)

@@ -1,4 +1,4 @@
-"""Rows that are hard for bins, and what two ways of summing them may differ by."""
+"""Rows that are hard for bins, and the largest difference between two ways of summing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = [*(Containment(k=k) for k in KS), *(Containment(c=c) for c in (1.5, 4.0,
 
 
 def families(width: int, rng: np.random.Generator) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Pairs (draft, target): what language models give, and what bins of the ratio find hardest."""
+    """Return pairs (draft, target) as language models give, and pairs that are hard for bins."""
     logits = 3 * rng.standard_normal(width)
     p, q = np.exp(logits), np.exp(logits + rng.standard_normal(width))
     drafted, wanted = rng.random((2, width)) < 0.5
@@ -45,7 +45,8 @@ def problems(width: int, seed: int) -> Iterator[tuple[str, np.ndarray, np.ndarra
 
 
 def slack(width: int, k: int) -> float:
-    """Both ways sum V masses in float64, in other orders: V units each at worst, and k/2 for a
-    power that is multiplied out.
+    """Return the largest difference of two ways to sum V masses in float64, in different orders.
+
+    V units each at worst, and k/2 for a power that is multiplied out.
     """
     return 4 * (width + min(k, 64) + 8) * 2.0**-53

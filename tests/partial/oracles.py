@@ -1,4 +1,4 @@
-"""What is true of partly known pairs, by enumeration and by construction of completions."""
+"""Oracles of partly known pairs, by enumeration and by construction of completions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def intervals(pair: PartialPair) -> dict[str, Interval]:
 
 
 def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
-    """One of the same quantities of fully known distributions, by the library's dense functions."""
+    """Return one quantity of fully known distributions, by the library's dense functions."""
     kind, *k = name.split()
     if kind in RACES:
         late = otm.Problem(draft=p, target=q, law=otm.ThresholdRace(int(k[0])))
@@ -75,7 +75,7 @@ def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
 
 
 def dense(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
-    """All of them."""
+    """Return all quantities of fully known distributions."""
     by_k = [f"{name} {k}" for name in ("optimum", *SCHEMES, *RACES) for k in KS]
     return {name: quantity(name, p, q) for name in ("overlap", *DIVERGENCES, *by_k)}
 
@@ -89,8 +89,9 @@ def assert_inside(pair: PartialPair, p: np.ndarray, q: np.ndarray) -> None:
 def spread(
     pair: PartialPair, completion: Completion, num_tokens: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write a completion of one row as distributions on V tokens, and check that it is admissible:
-    a witness, not a claim.
+    """Write a completion of one row as distributions on V tokens, and check admissibility.
+
+    The result is a witness, not a claim.
     """
     p, q = np.zeros(num_tokens), np.zeros(num_tokens)
     listed = np.concatenate([pair.draft.tokens, pair.target.tokens])

@@ -1,4 +1,6 @@
-"""Hierarchical speculative decoding by its own formulas, and with the cap that is not lossless."""
+"""Hierarchical speculative decoding by the paper's formulas, and with a cap that is not
+lossless.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from otm.sequence.decoder import Conditionals, DraftTree
 
 @dataclasses.dataclass(frozen=True)
 class Hierarchical(BlockVerification):
-    """HSD by its own formulas: prefix ratios r, capped by the largest before; branch divergences;
-    tests from the end.
+    """HSD by the paper's formulas: prefix ratios r, capped by the largest before; branch
+    divergences.
+
+    Tests run from the end.
     """
 
     def capped(self, ratios: list[float], i: int) -> float:
@@ -49,7 +53,7 @@ class Hierarchical(BlockVerification):
 
 @dataclasses.dataclass(frozen=True)
 class CappedAtOne(Hierarchical):
-    """The same with min(1, r) for the cap and for the test of the whole draft."""
+    """HSD with min(1, r) for the cap and for the test of the whole draft."""
 
     def capped(self, ratios: list[float], i: int) -> float:
         return min(1.0, ratios[i])

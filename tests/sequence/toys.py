@@ -1,5 +1,5 @@
-"""Toy models with every irregularity, and the decoders that fit a size: what the tests of this
-directory walk through.
+"""Toy models with every irregularity, and decoders that fit a size, for the tests of this
+folder.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def contexts(num_tokens: int, depth: int) -> list[tuple[int, ...]]:
 def random_models(
     num_tokens: int, depth: int, rng: np.random.Generator
 ) -> tuple[TableModel, TableModel]:
-    """A draft and a target with a distribution of its own for every context."""
+    """Return a draft and a target with a distribution for every context."""
     every = contexts(num_tokens, depth)
     rows = {context: random_pair_of_rows(num_tokens, rng) for context in every}
     draft, target = (TableModel({c: pair[i] for c, pair in rows.items()}) for i in (0, 1))
@@ -88,7 +88,9 @@ def random_models(
 
 
 def smooth_models(num_tokens: int, depth: int, seed: int) -> tuple[TableModel, TableModel]:
-    """The same without irregularities: positive masses, unrelated, so that every mistake shows."""
+    """Return models without irregularities: positive masses, unrelated, so that every mistake
+    shows.
+    """
     rng, every = np.random.default_rng(seed), contexts(num_tokens, depth)
     draft, target = (
         TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in every}) for _ in range(2)
@@ -182,7 +184,7 @@ def usual_arguments(cls: type[Decoder], *, length: int, width: int, tree: TreeSh
 def with_further(
     listed: list[Decoder], *, length: int, width: int, tree: TreeShape
 ) -> list[Decoder]:
-    """These decoders, and one of each registered decoder that is not among them."""
+    """Return the listed decoders, and one of each registered decoder that is not listed."""
     further: set[Any] = set(DECODERS) - {type(decoder) for decoder in listed}
     return listed + [
         cls(**usual_arguments(cls, length=length, width=width, tree=tree))
@@ -230,8 +232,8 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
 
 @st.composite
 def decodings(draw: st.DrawFn) -> tuple[Decoder, dict[str, Any]]:
-    """A decoder with its tree, law and verifier, and arguments of a step on models with every
-    oddity of tests/strategies.py after each context.
+    """Draw a decoder and the arguments of a step on models with every oddity of
+    tests/strategies.py.
     """
     size = draw(st.sampled_from(SIZES))
     one = strategies.pairs(min_tokens=size.num_tokens, max_tokens=size.num_tokens)

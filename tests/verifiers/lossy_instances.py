@@ -1,4 +1,4 @@
-"""What the tests of lossy verifiers share."""
+"""Instances that the tests of lossy verifiers share."""
 
 from __future__ import annotations
 

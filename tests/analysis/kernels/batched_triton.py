@@ -1,8 +1,8 @@
-"""Triton's language in torch calls, all programs at once: what kernels without branches compute,
-fast enough for thousands of steps, where Triton's own interpreter takes milliseconds a program.
+"""Triton's language in torch calls, all programs at once, for kernels without branches.
 
-A scalar of the programs is `(P, 1)`, a block `(P, BLOCK)`. What a compiler makes of a kernel, and
-races between its programs, are not seen.
+Thousands of steps are fast, where Triton's own interpreter takes milliseconds a program. A scalar
+of the programs is `(P, 1)`, a block `(P, BLOCK)`. Effects of a compiler, and races between
+programs, are not seen.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pointer:
 
     @property
     def dtype(self) -> Any:
-        """The type of a pointer, which knows that of what lies there."""
+        """The type of a pointer, with the type of the elements."""
         return types.SimpleNamespace(element_ty=self.flat.dtype)
 
 
@@ -60,7 +60,7 @@ class Kernel:
 
 
 _launched = threading.local()
-"""Its `programs`: along each axis of the grid, the ids of all and how many there are."""
+"""Holds `programs`: along each axis of the grid, the ids and the number of all programs."""
 
 
 def _tensor(value: Any) -> torch.Tensor:
@@ -104,7 +104,7 @@ def _either(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
 
 def _modules() -> dict[str, types.ModuleType]:
-    """Return `triton` and `triton.language`, as far as the kernels use them."""
+    """Return `triton` and `triton.language` with the parts that the kernels use."""
     language, triton = types.ModuleType("triton.language"), types.ModuleType("triton")
     kinds = {name: getattr(torch, name) for name in ("int32", "int64", "float32", "float64")}
     vars(language).update(
@@ -139,7 +139,7 @@ def _modules() -> dict[str, types.ModuleType]:
 
 
 def loaded() -> Any:
-    """The module `triton_rows`, a copy of its own in this language, on blocks of four tokens."""
+    """Return a copy of the module `triton_rows` in this language, on blocks of four tokens."""
     path = ROOT / "analysis" / "kernels" / "triton_rows.py"
     spec = importlib.util.spec_from_file_location(f"{vocabulary.__package__}.batched", path)
     assert spec is not None and spec.loader is not None

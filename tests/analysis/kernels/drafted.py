@@ -22,7 +22,7 @@ from tests.analysis.kernels.steps import check_nodes, completion, texts_differ
 
 
 class Drafted:
-    """Every K sequences of L tokens that a toy draft can draw, as a batch of their own.
+    """Every K sequences of L tokens that a toy draft can draw, as one batch.
 
     Sequence k has nodes 1 + kL to (k + 1)L.
     """
@@ -78,8 +78,9 @@ class Drafted:
         return law, tokens
 
     def steps(self, kernel: Callable[..., Verified], size: int, grid: ScoreGrid) -> Verified:
-        """Steps in float32 on drafts at random: the nodes that they tell are those of their drafts,
-        and their texts have the target's law, χ² at 10⁻⁶.
+        """Run steps in float32 on random drafts, and check nodes and texts.
+
+        The told nodes are those of the drafts, and the texts have the target's law, χ² at 10⁻⁶.
         """
         rng, number = np.random.default_rng(0), 1 + self.k * self.length
         chosen = torch.from_numpy(rng.choice(len(self.mass), size, p=self.mass))

@@ -1,5 +1,6 @@
-"""What the kernels of verification are tested on: all of them in one form, random rows, given
-uniforms, the library's step on the same ones.
+"""Inputs for tests of verification kernels: one form for all, random rows, given uniforms.
+
+The library's own step runs on the same inputs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ GRID = ScoreGrid.of(2, "cpu", octaves=2, per_octave=2)
 
 
 def on_sequences(kernel: Any, grid: ScoreGrid | None = None) -> Any:
-    """A kernel of sequences on two of two tokens, level by level, its grid where they are."""
+    """Wrap a kernel of sequences for two sequences of two tokens, with the grid on the right
+    device.
+    """
 
     def verify(candidates: torch.Tensor, *rest: Any, **over: Any) -> Verified:
         device = candidates.device
@@ -46,7 +49,7 @@ def on_sequences(kernel: Any, grid: ScoreGrid | None = None) -> Any:
 
 
 def elsewhere(grid: ScoreGrid, device: torch.device) -> ScoreGrid:
-    """The grid as it would be made there, without its numbers."""
+    """Return the grid as made on another device, without numbers."""
     tensors: dict[str, Any] = {
         name: torch.empty(value.shape, dtype=value.dtype, device=device)
         for name, value in vars(grid).items()
@@ -56,7 +59,7 @@ def elsewhere(grid: ScoreGrid, device: torch.device) -> ScoreGrid:
 
 
 def on_a_tree(kernel: Any) -> Any:
-    """A kernel of trees with three children, of which the first has two."""
+    """Wrap a kernel of trees for a tree of three children, of which the first has two."""
 
     def verify(candidates: torch.Tensor, *rest: Any, **over: Any) -> Verified:
         links = torch.full((2, 6), -1, dtype=torch.int64, device=candidates.device)
@@ -83,7 +86,7 @@ every_kernel = pytest.mark.parametrize("name", KERNELS)
 
 
 class Given(np.random.Generator):
-    """A generator that hands out uniforms that are known, as the library's decoders ask for them.
+    """A generator of known uniforms, in the order in which the library's decoders ask for numbers.
 
     Args:
         tests: for each accept step, in their order.
@@ -107,7 +110,7 @@ class Requests:
     """A batch on drafted trees of one shape, in float64.
 
     Attributes:
-        shape: the trees'.
+        shape: of the trees.
         candidates, target, draft, uniforms, final: as the kernels take them.
     """
 
@@ -122,8 +125,9 @@ class Requests:
     def random(
         cls, shape: TreeShape, size: int, num_tokens: int, seed: int, *, distinct: bool = False
     ) -> Requests:
-        """Every irregularity of rows; siblings drawn from their row, without replacement or with;
-        −1 where a row has no token left. Nodes of one text have equal rows.
+        """Draw requests with every irregularity of rows, siblings with or without replacement.
+
+        A node is −1 where a row has no token left. Nodes of one text have equal rows.
         """
         rng = np.random.default_rng(seed)
         n = shape.num_nodes + 1
@@ -149,7 +153,7 @@ class Requests:
 
     @property
     def links(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The first child of each node and the sibling after it, `(B, n)` twice."""
+        """Return the first child of each node and the next sibling, `(B, n)` twice."""
         parents = [-1, *self.shape.parents.tolist()]
         nodes, nothing = np.array(parents), np.empty(0)
         tree = DraftedTree(nodes, nodes, nothing, nothing, replacement=False)
@@ -165,7 +169,7 @@ class Requests:
     def written(
         self, decoder: Decoder, b: int, tests: Callable[[np.ndarray], Sequence[float]]
     ) -> list[int]:
-        """What the library writes on the same rows and uniforms.
+        """Return the tokens that the library writes on the same rows and uniforms.
 
         Args:
             decoder: the library's.
@@ -190,21 +194,21 @@ class Requests:
 
 
 def texts(tokens: torch.Tensor, count: torch.Tensor) -> list[list[int]]:
-    """The tokens of each request, after checking that only −1 follows."""
+    """Return the tokens of each request, after checking that only −1 follows."""
     for row, number in zip(tokens, count, strict=True):
         assert row[number:].eq(-1).all() and row[:number].ge(0).all()
     return [row[:number].tolist() for row, number in zip(tokens, count, strict=True)]
 
 
 def check_nodes(found: Verified, candidates: torch.Tensor) -> None:
-    """The drafts that are kept are those at the nodes that are told."""
+    """Check that the kept drafts stand at the told nodes."""
     kept = found.nodes[:, 1:] > 0
     drafted = candidates.gather(1, found.nodes.clamp(min=0))[:, 1:]
     assert drafted[kept].equal(found.tokens[:, :-1][kept])
 
 
 def completion(target: TableModel, text: tuple[int, ...], length: int) -> np.ndarray:
-    """The target's law of what follows a text, up to so many tokens in all."""
+    """Return the target's law of the tokens after a text, up to `length` tokens in all."""
     if len(text) == length:
         return np.array(1.0)
     return np.array(
@@ -216,7 +220,9 @@ def completion(target: TableModel, text: tuple[int, ...], length: int) -> np.nda
 
 
 def texts_differ(found: Verified, target: TableModel, rng: np.random.Generator) -> float:
-    """χ² of the texts that steps begin and the target completes, against the target's own."""
+    """Return χ² of the texts that steps begin and the target completes, against the target's
+    own.
+    """
     length = found.tokens.shape[1]
     law = np.zeros((target.num_tokens,) * length)
     for text, count in collections.Counter(map(tuple, texts(found.tokens, found.count))).items():

@@ -1,4 +1,4 @@
-"""Tiny models for transformers' `generate`, and how texts are compared with a law."""
+"""Tiny models for transformers' `generate`, and a comparison of texts with a law."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V, PROMPT = 6, (1, 4)
 
 
 def llama(seed: int, *, layers: int = 1, like: Any = None, change: float = 0.0) -> Any:
-    """A model of its own laws, or one like another, its output weights changed."""
+    """Return a random model, or a copy of another one with changed output weights."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=V,

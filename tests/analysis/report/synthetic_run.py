@@ -1,6 +1,4 @@
-"""Runs in the layout that `measure` writes, made from random pairs of distributions: what a report
-needs, without any model.
-"""
+"""Runs in the layout of `measure`, made from random pairs of distributions without any model."""
 
 import dataclasses
 import json
@@ -28,7 +26,7 @@ HOSTILE = (
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """One column of the run: a verifier, or what a column holds besides, under a draft law."""
+    """One column of the run under a draft law: a verifier, an optimum or a bound."""
 
     stem: str
     scheme: otm.Verifier | str
@@ -48,8 +46,9 @@ class Scheme:
 
 
 def schemes(ks: tuple[int, ...]) -> list[Scheme]:
-    """Every kind of column: optima, verifiers of several laws, one that exists for k = 1 only, a
-    lossy one, a bound.
+    """Return every kind of column: optima, verifiers of several laws, a lossy verifier, a bound.
+
+    One verifier exists for k = 1 only.
     """
     found: list[Scheme] = []
     for k in ks:
@@ -103,7 +102,7 @@ def write_run(
         shards: how many shards are finished; all of them unless given.
         width: write intervals of at most this width instead of values.
         name: goes into every name that a run carries.
-        losses: also say what acceptance is lost to.
+        losses: also add the losses of acceptance by cause.
         bounds: ask for the bounds, too; only those that need no column of their own are there.
     """
     columns = schemes(ks)
@@ -143,7 +142,7 @@ def write_run(
 
 
 def sealed(folder: Path) -> Path:
-    """Let the shards of a run say that they are its own, with their content's digest."""
+    """Write the run's identity and the content's digest into the shards of a run."""
     run = run_identity(json.loads((folder / "manifest.json").read_text(encoding="utf-8")))
     for number, path in shard_files(folder).items():
         table = pq.read_table(path)
@@ -276,9 +275,7 @@ def decode_file(path: Path, records: list[dict[str, Any]], **settings: Any) -> P
 
 
 def whole_record(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with every field, given decoder, prompt, lengths and drafted: what a report
-    does not read, made up.
-    """
+    """Complete a record of decoder, prompt, lengths and drafted tokens with made-up fields."""
     lengths = record["lengths"]
     counts = {
         "tokens": [7] * sum(lengths),

@@ -2,8 +2,8 @@
 everything is imported once.
 
 The process forks before it has started any thread; the children are what is killed. After every
-kill, and after the run that goes on behind it: whatever shards are there are those of an
-uninterrupted run, byte for byte, and none has been written twice.
+kill, and after the run that goes on behind it, all shards are those of an uninterrupted run, byte
+for byte, and none has been written twice.
 
     python tests/analysis/run/killing.py TRACE REFERENCE WORK
 """
@@ -32,7 +32,8 @@ TRACE = Settings(positions="trace", k=(1, 2), shard_prompts=8)
 
 
 def measured(run: Path, trace: Path, *, moment: int = 0) -> bool:
-    """Measure in a child, killed when it flushes for the `moment`-th time; return whether it lived.
+    """Measure in a child process that is killed at the `moment`-th flush; return True unless
+    killed.
 
     A file is flushed before it has its name, and its folder after that.
     """

@@ -1,5 +1,6 @@
-"""Pieces of work that tests hand to workers. A worker imports the module of what it runs: this one
-loads neither torch nor pandas, so that each of the many processes begins at once.
+"""Pieces of work for tests of workers, in a module that loads neither torch nor pandas.
+
+A worker imports the module of the piece that it runs, so each of the many processes begins at once.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], AbstractContextManager[None]]:
-    """Write a checkpoint after every step; what runs inside ends at the one after so many steps."""
+    """Write a checkpoint after every step, and end the block at the checkpoint of a given step."""
     write = resumable.write_checkpoint
     monkeypatch.setattr(resumable, "SAVE_EVERY", 0.0)
 

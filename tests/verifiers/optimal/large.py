@@ -1,4 +1,4 @@
-"""Pairs of real size."""
+"""Pairs of distributions on vocabularies of real size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of interception share: the law of what a function draws."""
+"""A check of the law of a function's draws, shared by the tests of interception."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ def assert_law(
     *,
     tolerance: float = 1e-14,
 ) -> None:
-    """Assert that a function without arguments has this law, exactly, and that real randomness does
-    not contradict it.
-    """
+    """Assert that a function without arguments has this law, exactly and by real randomness."""
     law = trace(lambda uniforms: function())
     assert not contradicts_samples([law])
     assert law.error <= tolerance
