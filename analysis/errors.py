@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class AnalysisError(Exception):
-    """A request that cannot be carried out, told as requirement, offending value and remedy."""
+    """A request that cannot be carried out, with requirement, offending value and remedy."""

@@ -198,7 +198,7 @@ def make_folder(path: Path) -> Path:
 
 @contextlib.contextmanager
 def held(*places: Path, inside: bool = False) -> Iterator[None]:
-    """Hold files or folders for this process, so that no two write to one; a killed one lets go.
+    """Lock files or folders for this process; the end of the process releases the locks.
 
     Args:
         places: held by a file whose name ends in `LOCK`, which stays.

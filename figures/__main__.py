@@ -110,9 +110,7 @@ def _build_all(names: list[str], options: argparse.Namespace) -> None:
 
 
 def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int) -> list[Path]:
-    """Compute one figure, write the data and the manifest, and draw the figure from the written
-    data.
-    """
+    """Compute one figure, write data and manifest, and draw the figure from these."""
     done = 0
 
     def tick() -> None:

@@ -13,9 +13,7 @@ PAIRS = {"shipped pair": "", "SmolLM2-135M-Instruct": "-smollm2"}
 
 
 def captures(name: str) -> dict[str, dict[str, Any]]:
-    """Read `NAME.json` of all pairs that have the file, by the pair's title, the shipped pair
-    first.
-    """
+    """Read `NAME.json` of all pairs that have the file, by title, the shipped pair first."""
     files = {title: DATA / f"{name}{suffix}.json" for title, suffix in PAIRS.items()}
     return {
         title: json.loads(path.read_text(encoding="utf-8"))

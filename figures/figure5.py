@@ -105,9 +105,7 @@ def draw(data: dict[str, Any]) -> Figure:
 
 
 def _undrafted(pair: dict[str, Any], head: int) -> str:
-    """Explain a pair's flat curve by tokens of the target that the draft never or hardly
-    proposes.
-    """
+    """Explain a pair's flat curve by tokens that the draft never or hardly proposes."""
     draft, target = (otm.normalise(np.array(pair[side])) for side in ("draft", "target"))
     never = float(target[draft == 0].sum())
     hardly = float(target[draft < 0.01].sum()) - never

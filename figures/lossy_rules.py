@@ -37,9 +37,7 @@ SIBLINGS = ("accumulated", "single")
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return the committed results of `experiment lossy_rules` on one pair, the public one if
-    present.
-    """
+    """Return the committed results of `experiment lossy_rules`, on the public pair if present."""
     pair, record = list(captures("lossy_rules").items())[-1]
     work.tick()
     return {

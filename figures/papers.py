@@ -1,5 +1,4 @@
-"""Claims of the papers on experiments beside results on these pairs: `docs/papers.md` from the
-data.
+"""Claims of the papers beside results on these pairs: `docs/papers.md` from the data.
 
 `python -m figures.papers` writes the page anew; a test fails where it is older than the data.
 """
@@ -174,9 +173,7 @@ def optimal_tree(record: Record) -> Finding:
 
 
 def logarithmic(record: Record) -> Finding:
-    """Each doubling adds about as much: the last three gains differ by a third of the mean at
-    most.
-    """
+    """Each doubling adds about as much: the last three gains differ by at most a third."""
     parts, holds = [], True
     for method in ersd.METHODS:
         values = [_run(record, method, "optimal", n)["mean"] for n in (4, 8, 16, 32)]

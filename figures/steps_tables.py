@@ -165,9 +165,7 @@ def lists_table(records: dict[float, Record]) -> str:
 
 
 def choice_table(record: Record) -> str:
-    """Return speeds of one plan for all contexts and of one for each, by costs and allowed
-    plans.
-    """
+    """Return speeds of one plan for all contexts and of one for each, by costs and plans."""
     (table,) = record["tables"]
     head = [
         "costs",

@@ -69,9 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-    """One kind of array: conversion from and to NumPy, and the tolerance of float32 against
-    float64.
-    """
+    """One kind of array: conversion from and to NumPy, and the tolerance of float32."""
 
     library: str
     device: str
@@ -99,8 +97,9 @@ class Backend:
 
     @property
     def tolerance(self) -> float:
-        """Values are Lipschitz in the inputs, whose rounding is 6e-8 relative in float32: 2e-5 has
-        room, 1e-3 would not tell.
+        """Return the tolerance of results: 2e-5 in float32, where 1e-3 would not tell.
+
+        Values are Lipschitz in the inputs, whose rounding is 6e-8 relative.
         """
         return 1e-13 if self.dtype == "float64" else 2e-5
 
@@ -124,8 +123,6 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Yield one Chromium for all tests of pages, which run in one process as the group
-    "browser".
-    """
+    """Yield one Chromium for all tests of pages, in one process as the group "browser"."""
     with started(tmp_path_factory.mktemp("profile")) as driver:
         yield driver

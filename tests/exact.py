@@ -67,9 +67,7 @@ def theorem_1(p: Numbers, q: Numbers, k: int, chosen: Sequence[int]) -> Any:
 
 
 def recursive_rejection(p: Numbers, q: Numbers, k: int, *, distinct: bool = False) -> Any:
-    """Return α of r₀ = q, r_i ∝ (r_{i−1} − p)₊; for distinct drafts over every path of
-    rejections.
-    """
+    """Return α of r₀ = q, r_i ∝ (r_{i−1} − p)₊; for distinct drafts over all rejected paths."""
     return 1 - _all_rejected(p, q, k, distinct)
 
 

@@ -64,8 +64,9 @@ def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
 
 
 def supported(counts: Sequence[int] = (1, 3)) -> list[tuple[otm.Verifier, list[otm.Law]]]:
-    """Return every verifier with the supported laws, with two drafts where none of the counts will
-    do.
+    """Return every verifier with the supported laws, with two drafts if no count will do.
+
+    The walks of families have two.
 
     The walks of families have two.
     """
@@ -98,7 +99,7 @@ def by_verifier(counts: Sequence[int] = (1, 3)) -> list[Any]:
 
 
 def fits(law: otm.Law, num_tokens: int) -> bool:
-    """Whether the law can draft from a vocabulary of this size."""
+    """Return True if the law can draft from a vocabulary of this size."""
     try:
         law.align(np.ones(law.draft_shape(num_tokens)), np.ones(num_tokens))
     except otm.errors.InvalidParameter:
@@ -107,9 +108,7 @@ def fits(law: otm.Law, num_tokens: int) -> bool:
 
 
 def make_problem(law: otm.Law, rows: Sequence[Any], target: Any) -> otm.Problem:
-    """Return a problem whose draft is the first of `rows`, or several for a law of different
-    drafters.
-    """
+    """Return a problem whose draft is the first of `rows`, or several for different drafters."""
     shape = law.draft_shape(len(target))
     arrays = [np.asarray(row, dtype=np.float64) for row in rows[: math.prod(shape[:-1])]]
     return otm.Problem(draft=np.stack(arrays).reshape(shape), target=target, law=law)

@@ -189,9 +189,7 @@ class RawTarget(Mutant):
 
 @dataclasses.dataclass(frozen=True)
 class ForgottenChoice(Mutant):
-    """Optimal without replacement, but the chosen draft is compared with the law of a single
-    draft.
-    """
+    """Optimal without replacement, with the chosen draft compared as if alone."""
 
     laws = (otm.WithoutReplacement,)
 

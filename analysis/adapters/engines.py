@@ -47,11 +47,11 @@ Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Generator], t
 def from_probability_kernel(
     kernel: Kernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> BlockBatchCandidate:
-    """Wrap a kernel of FlashInfer's kind as a candidate for `otm.audit.battery` and
-    `sampled_blocks`.
+    """Wrap a kernel of FlashInfer's kind as a candidate for `otm.audit.battery`.
 
     All γ + 1 tokens are audited jointly, in batches whose rows have different laws and stop at
     different places: a bonus token from the wrong row, or a row that another one stops, shows.
+    `otm.audit.sampled_blocks` takes the candidate, too.
 
     Args:
         kernel: as `Kernel`, of probabilities.
@@ -84,8 +84,7 @@ def from_probability_kernel(
 def from_logit_kernel(
     kernel: Kernel, *, name: str, device: str = "cpu", dtype: torch.dtype = torch.float32
 ) -> BlockBatchCandidate:
-    """Wrap a kernel of vLLM's kind, logits in and tokens out, as a candidate for
-    `otm.audit.battery`.
+    """Wrap a kernel of vLLM's kind, logits to tokens, as a candidate for `otm.audit.battery`.
 
     Audit it with the temperature, top-k and top-p of your service inside the kernel, against a
     problem whose target is *your own* processing of the same logits: faults of processing are the

@@ -64,7 +64,7 @@ class AdviceSettings:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """One plan that was timed.
+    """A timed plan with tokens, seconds and speed-ups.
 
     Attributes:
         plan: what is drafted and verified, and its walks.

@@ -45,9 +45,7 @@ def was_stopped() -> bool:
 
 
 def seconds_left(until: float) -> float:
-    """Return the seconds until a deadline of `time.monotonic`; 0 after Ctrl-C if there is a
-    deadline.
-    """
+    """Return the seconds until a deadline of `time.monotonic`; 0 after Ctrl-C if finite."""
     return 0.0 if was_stopped() and until < math.inf else until - time.monotonic()
 
 

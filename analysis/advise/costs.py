@@ -127,18 +127,14 @@ class Clock:
         return step(decoder, **models, context=context, randomness=randomness, eos=self.eos).tokens
 
     def work(self, decoder: Decoder) -> Work:
-        """Return the work of a timed decoder's step, averaged over the steps where the tree
-        varies.
-        """
+        """Return the work of a timed decoder's step, averaged where the tree varies."""
         if isinstance(decoder, StaticDecoder):
             return Work.of(decoder)
         pieces = self.pieces[decoder]
         return Work(pieces.calls / pieces.steps, pieces.contexts / pieces.steps, decoder.num_nodes)
 
     def shares(self, decoder: Decoder, piece: str) -> Floats:
-        """Return a piece of a step over plain decoding's time by round, but for an unfinished last
-        round.
-        """
+        """Return a piece of a step over plain decoding's time, by finished round."""
         plain = np.asarray(self.plain[decoder])
         return np.asarray(getattr(self.pieces[decoder], piece)[: len(plain)] / plain)
 
@@ -160,16 +156,12 @@ class Clock:
         return float(np.median(self.pieces[None].totals))
 
     def first_seconds(self, decoder: Decoder | None) -> float:
-        """Return the seconds of a step that reads the prompt as well, or of any step if none was
-        timed.
-        """
+        """Return the seconds of a step that reads the prompt, or of any step if none was timed."""
         first = self.pieces[decoder].first
         return float(np.median(first)) if first else self.seconds(decoder)
 
     def seconds(self, decoder: Decoder | None) -> float:
-        """Return the seconds per step of a timed decoder: the ratio times plain decoding's
-        seconds.
-        """
+        """Return the seconds per step of a timed decoder, from the ratio to plain decoding."""
         return self.plain_seconds * (1.0 if decoder is None else self.ratio(decoder)[0])
 
 

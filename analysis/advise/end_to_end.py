@@ -137,9 +137,7 @@ def run_advise(
 def _with_room(
     prompts: list[list[int]], models: Sequence[CausalModel], asked: AdviceSettings
 ) -> tuple[list[list[int]], list[str]]:
-    """Cut prompts so that a text and the steps timed after a text fit; add a note if any was
-    cut.
-    """
+    """Cut prompts to leave room for a text and the steps timed after; add a note if any was cut."""
     depth, longest = asked.limits.depth, shared_positions(*models)
     room = longest - asked.num_tokens - depth - (1 + 2 * STEPS) * (1 + depth)
     if room < 1 or max(map(len, prompts)) <= room:

@@ -165,7 +165,7 @@ class Chains(Family):
         return kseq_survivors(text.draft, text.target, text.tokens, most=1, eos=reading.eos)
 
     def plans(self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
-        """Yield all lengths."""
+        """Yield the plans of all lengths."""
         walks = [
             along_all_lengths(
                 law, num_drafts=1, most=min(limits.depth, limits.nodes), starts=starts
@@ -198,14 +198,14 @@ class Blocks(Family):
         return along_block(reading.text, most=most, starts=starts, eos=reading.eos)
 
     def plans(self, laws: Sequence[list[Walk]], *, limits: Limits, starts: int) -> Iterator[Plan]:
-        """Yield all lengths but 1, which is the chain's."""
+        """Yield the plans of all lengths from 2 on, as length 1 is the chain's."""
         for length, row in list(enumerate(zip(*laws, strict=True), start=1))[1:]:
             decoder = BlockVerification(length)
             text, words = f"BlockVerification({length})", f"block verification of {length}"
             yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
-        """Yield a short one and the longest."""
+        """Yield a short and the longest sequence."""
         most = min(limits.depth, limits.nodes)
         for length in sorted({min(2, most), most} - {1}):
             yield BlockVerification(length)
@@ -304,7 +304,7 @@ class StaticTrees(Family):
     name, needs = "static tree", "the draft's probabilities, tree attention"
 
     def law(self, reading: Reading) -> RankLaw:
-        """Return the law by rank."""
+        """Return the law of the accepted rank."""
         text = reading.text
         most = min(WIDTH, reading.limits.nodes, text.draft.shape[1])
         return rejection_ranks(
@@ -409,9 +409,7 @@ class NoiseTrees(MatchedTrees):
     needs = "tree attention, the sampler's noise by seed and position"
 
     def law(self, reading: Reading) -> MatchLaw:
-        """Return the matches of the text by trees of every size and depth, on noise given the
-        text.
-        """
+        """Return the matches of the text by all trees, on noise drawn given the text."""
         heard = (*reading.before, reading.text)[:SCALE_TEXTS]
         fitted = noise_scale(heard, [noise_given(text, reading.rng) for text in heard])
         return noise_law(

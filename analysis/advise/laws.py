@@ -44,8 +44,7 @@ from otm.verifiers.optimal.verifier import OptimalRule, optimal_rule
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SurvivorLaw:
-    """The law of the number of i.i.d. drafts equal to the output, at n positions, for up to K
-    drafts.
+    """The law of the number of i.i.d. drafts equal to the output, at n positions, for up to K.
 
     Attributes:
         given: `(n, K + 1, K + 1)`, `given[t, m, j]` = Pr(j of m drafts equal the output | the
@@ -60,8 +59,7 @@ class SurvivorLaw:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RankLaw:
-    """The law of the accepted rank of children drawn without replacement, at n positions, up to
-    rank K.
+    """The law of the accepted rank of children drawn without replacement, at n positions.
 
     Attributes:
         given: `(n, K)`, Pr(the child of this rank is accepted | the output is the text's token).
@@ -250,7 +248,7 @@ def _overtaken(rates: Floats, most: int) -> Floats:
 
 
 def _counts(times: Floats, moments: Floats, large: Floats, most: int) -> Floats:
-    """Return the law of the number of arrivals, from Σ λ, …, Σ λ⁴ of small rates and from large
+    """Return the law of the number of arrivals, from moments of small rates and from large
     rates.
     """
     one, two, three, four = (moments[i - 1] * times**i for i in (1, 2, 3, 4))

@@ -180,9 +180,7 @@ def measure_losses(
 def first_drafts(
     decoder: Decoder, draft: LanguageModel, contexts: Sequence[tuple[int, ...]]
 ) -> int:
-    """Return the number of drafts that a plan begins with, the rounded mean where contexts
-    differ.
-    """
+    """Return the number of drafts that a plan begins with; a rounded mean over contexts."""
     if isinstance(decoder, StaticDecoder):
         return len(decoder.shape.children(0))
     if not isinstance(decoder, LikeliestTree):

@@ -102,7 +102,7 @@ def trial_table(trials: Sequence[Trial], names: Mapping[str, str]) -> str:
 
 
 def _at_most(percent: float) -> int:
-    """Round a percentage up to an integer, up to errors of subtraction."""
+    """Round a percentage up to an integer, without regard to errors of subtraction."""
     return math.ceil(percent - 1e-9)
 
 

@@ -46,7 +46,7 @@ class Tokens:
 
     @classmethod
     def of(cls, plans: Sequence[Plan], prompts: Sequence[int]) -> Tokens:
-        """Add texts up by prompt.
+        """Sum tokens and steps of plans by prompt.
 
         Args:
             plans: with a walk for each text.

@@ -1,3 +1,1 @@
-"""Decoding of prompts with any algorithm: decoders as text, results files, tokens per serial
-call.
-"""
+"""Decoding of prompts with any algorithm: decoders as text, results, tokens per serial call."""

@@ -119,7 +119,7 @@ class Nodes:
     def extended(
         self, frontier: Frontier, log_p: Tensor, noise: Tensor, scale: float | Tensor, level: int
     ) -> Nodes:
-        """Return the best N drafts of these and all children of the frontier.
+        """Return the best N drafts among these nodes and all children of the frontier.
 
         Args:
             frontier: of `level`.
@@ -162,8 +162,7 @@ class Nodes:
         )
 
     def ancestors(self, depth: int) -> Tensor:
-        """Return the attention mask `(B, N + 1, N + 1)`: a node sees the path from the root to the
-        node.
+        """Return the attention mask `(B, N + 1, N + 1)` by which nodes see own paths.
 
         Args:
             depth: the largest number of levels.
@@ -177,7 +176,7 @@ class Nodes:
         return mask
 
     def matched(self, log_q: Tensor, noise: Tensor, *, shard: Shard | None = None) -> Verified:
-        """Return the text that the target writes, as far as one call tells.
+        """Return the tokens that the target writes, as far as one call determines them.
 
         Args:
             log_q: `(B, N + 1, V)` of any floating type, the target's log-probabilities at the root
@@ -222,7 +221,7 @@ class Nodes:
 
 
 def root_only(batch: int, size: int, device: torch.device | str) -> Nodes:
-    """Return trees of no draft yet, with room for N.
+    """Return trees without drafts, with room for N.
 
     Args:
         batch: B.

@@ -83,7 +83,7 @@ class Bins:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """How the law of the score at vertices is split among the next tokens.
+    """The split of the law of the score at vertices among the next tokens.
 
     Attributes:
         mark: `(…, bins)` int64, the lower of the marks that tokens of a bin follow.
@@ -212,8 +212,7 @@ def _levels(
 
 
 def _marks(least: Tensor, most: Tensor, cut: Tensor, free: Tensor, grid: ScoreGrid) -> Tensor:
-    """Return ascending marks `(…, 2 (groups + 1))`: ends and inner levels on either side of the
-    cut.
+    """Return ascending marks `(…, 2 (groups + 1))`: ends and inner levels below and above the cut.
 
     The inner levels divide the free mass between the ends into groups.
     """

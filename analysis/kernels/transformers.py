@@ -33,7 +33,7 @@ _AS_IT_IS = Processing()
 
 @final
 class SharedNoiseProcessor(LogitsProcessor):
-    """Add the noise of the next position to log-probabilities, after temperature and filters.
+    """A logits processor that adds the noise of the next position, after temperature and filters.
 
     The scores are log q + g less their maximum, so that the winner in float64 is the winner in
     float32: 0, and everything else below. The text is the one of `otm.sequence.SharedNoise`.

@@ -147,9 +147,7 @@ class Rows(abc.ABC):
 
     @abc.abstractmethod
     def _both_totals(self, excess: Excess) -> Tensor:
-        """Return the masses of all chunks, and the masses of q alone, `(2, B, chunks)`, of one
-        row.
-        """
+        """Return the chunks' masses, and the masses of q alone, `(2, B, chunks)`, of one row."""
 
     @abc.abstractmethod
     def _find(self, excess: Excess, chunk: Tensor, sought: Tensor) -> Tensor:
@@ -238,9 +236,7 @@ class Rows(abc.ABC):
         return Excess(nodes, torch.ones_like(row[:, :1]))
 
     def _own(self, tokens: Tensor, gone: Tensor) -> Tensor:
-        """Return the places in these rows of the tokens that are gone; for all others the place
-        past the end.
-        """
+        """Return the places of the gone tokens in these rows, for others the place past the end."""
         own = tokens - self.first
         inside = gone & (own >= 0) & (own < self.target.shape[-1])
         return torch.where(inside, own, self.target.shape[-1])

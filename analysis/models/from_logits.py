@@ -25,9 +25,7 @@ UNLIMITED = 1 << 30
 
 
 def shared_positions(*models: Any) -> int:
-    """Return the number of positions that all models have, `UNLIMITED` where no model names a
-    limit.
-    """
+    """Return the number of positions that all models have, `UNLIMITED` without any limit."""
     limits = (model.max_length for model in models if model.max_length is not None)
     return min(limits, default=UNLIMITED)
 

@@ -208,9 +208,7 @@ def _pass_cell(model: Any, cache: Any, tokens: torch.Tensor) -> _Cell:
 
 
 def _tree_cell(model: CausalModel, num_nodes: int, context: int) -> _Cell:
-    """Return the cell of a call for a binary tree of drafted nodes below a token with a cached
-    context.
-    """
+    """Return the call for a binary tree of drafted nodes below a token with a cached context."""
     stem = [(7 * i + 3) % model.num_tokens for i in range(context)]
     paths: list[list[int]] = [[0]]
     for node in range(1, num_nodes + 1):

@@ -330,7 +330,7 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
 
 @functools.cache
 def _answers(name: str) -> bool:
-    """Return False if the hub does not answer and the name is no local folder.
+    """Return True if the hub answers, or the name is a local folder.
 
     Loading asks the hub many times, each with retries that take half a minute; this asks once and
     waits some seconds.

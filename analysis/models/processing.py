@@ -34,8 +34,7 @@ class Setting(NamedTuple):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The settings for records: the target's temperature and top-p, and all other non-default
-        values.
+        """The settings for records: the target's temperature and top-p, and non-default values.
 
         Names begin with `draft_` where the draft differs.
 

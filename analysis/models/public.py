@@ -134,9 +134,7 @@ def fetch(name: str) -> Path:
 
 @contextlib.contextmanager
 def _folder_appearing(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that is renamed when the block ends, and removed if the block
-    raises.
-    """
+    """Yield a temporary folder, renamed when the block ends and removed if the block raises."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(

@@ -34,7 +34,7 @@ LARGEST_BATCH = 2**15
 
 
 class Evaluator(abc.ABC):
-    """Evaluates a model at contexts and counts `passes` forward passes over `tokens` tokens."""
+    """An evaluator of a model at contexts; counts `passes` forward passes over `tokens` tokens."""
 
     def __init__(self, model: Any, device: str) -> None:
         self.model, self.device = model, device
@@ -66,7 +66,7 @@ class Evaluator(abc.ABC):
 
 @final
 class SequenceEvaluator(Evaluator):
-    """Evaluates contexts as plain sequences, without a cache, for models that take no tree.
+    """An evaluator of contexts as plain sequences, without a cache, for models that take no tree.
 
     Contexts of one length share a pass, so nothing is padded and nothing masked, and recurrent
     states and local windows come out right as well. Cost: every token of every context, each time.
@@ -93,7 +93,7 @@ class SequenceEvaluator(Evaluator):
 
 @final
 class TreeEvaluator(Evaluator):
-    """Evaluates a trie of contexts in one pass, on top of cached keys and values."""
+    """An evaluator of a trie of contexts in one pass, on top of cached keys and values."""
 
     def __init__(self, model: Any, device: str) -> None:
         super().__init__(model, device)

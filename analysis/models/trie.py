@@ -113,9 +113,7 @@ def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
 
 
 class _Branches:
-    """The branches of a trie below the trunk, parents before children; −1 is the end of the
-    trunk.
-    """
+    """The branches of a trie below the trunk, parents first; −1 is the end of the trunk."""
 
     def __init__(self, old: CacheLayout, root: int) -> None:
         self.old, self.root = old, root

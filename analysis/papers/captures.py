@@ -159,8 +159,7 @@ def _largest(mass: NDArray[np.float64], count: int) -> NDArray[np.int64]:
 
 
 def write_captures(out: Path, *, draft: str | None = None, target: str | None = None) -> list[Path]:
-    """Capture the data of Figure 5, for the shipped pair also of Figure 4, and write the files to
-    `out`.
+    """Write the data of Figure 5, and for the shipped pair of Figure 4, to `out`.
 
     Args:
         out: folder of the files, `figure5.json` or `figure5-TARGET.json`.

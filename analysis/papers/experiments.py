@@ -169,8 +169,9 @@ class Laboratory:
 
 
 def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
-    """Return `count` windows of `PROMPT_TOKENS` tokens of the held-out text in a fixed random
-    order, or all.
+    """Return windows of `PROMPT_TOKENS` tokens of the held-out text in a fixed random order.
+
+    There are `count` windows, or all.
 
     A larger number only adds prompts, so an experiment can be continued.
 
@@ -241,9 +242,7 @@ class PromptSums:
         self.texts = 0
 
     def add(self, prompt: int, walk: Walk | Floats) -> None:
-        """Add a walk, or sums over steps `(n + 1,)` that add up to tokens, the number of steps
-        first.
-        """
+        """Add a walk, or sums over steps `(n + 1,)`: the number of steps, then accepted drafts."""
         values = (
             np.array([walk.steps, walk.tokens - walk.steps]) if isinstance(walk, Walk) else walk
         )
@@ -474,9 +473,7 @@ def _mean_divergence(verifier: otm.Verifier, problems: Sequence[otm.Problem]) ->
 
 
 def lossy_rules(laboratory: Laboratory) -> dict[str, Any]:
-    """Return acceptance and distance from the target of lossy rules on the pair; no text is
-    decoded.
-    """
+    """Return acceptance and distance from the target of lossy rules; no text is decoded."""
     pair = laboratory.load()
     name = "shipped pair" if laboratory.target is None else Path(laboratory.target).name
     prompts = held_out_prompts(pair, laboratory.num_prompts or LOSSY_PROMPTS)

@@ -24,7 +24,7 @@ def draft(model: LanguageModel, context: Sequence[int], rng: np.random.Generator
 
 
 def select(target: LanguageModel, tree: DraftTree, rng: np.random.Generator) -> Step:
-    """Select among the drafts."""
+    """Select among the drafts by K-SEQ."""
     return SCHEME.verify(tree, evaluate(target, tree).__getitem__, Sampled(rng))
 
 

@@ -60,9 +60,7 @@ method.
 
 
 def law_of(kind: str, text: SampledText, eos: int | None, rng: np.random.Generator) -> Law:
-    """Return the law of a kind in `KINDS` along a text; recursive rejection is averaged over
-    samples.
-    """
+    """Return the law of a kind in `KINDS` along a text; that of ranks is averaged over samples."""
     read, most = _READ[kind]
     sampled = {"rng": rng} if read is rejection_ranks else {}
     return read(text.draft, text.target, text.tokens, most=most, eos=eos, **sampled)

@@ -40,7 +40,7 @@ class DecodeRow:
     prompts: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the row as JSON values."""
         told = limits(self.measured)
         return {
             "decoder": self.decoder,

@@ -149,8 +149,7 @@ def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
 def trees_table(
     problem: otm.Problem, ks: Sequence[int], *, draws: int, rng: np.random.Generator
 ) -> str:
-    """Tabulate optimal trees of recursive rejection and an upper bound, with every vertex as this
-    pair.
+    """Tabulate optimal trees of recursive rejection and a bound, with every vertex as this pair.
 
     Args:
         problem: the pair.

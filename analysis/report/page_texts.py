@@ -352,9 +352,7 @@ def _short_trees(run: Run, found: Aggregates, setting: int) -> list[str]:
 
 
 def best_draft_temperature(run: Run, found: Aggregates, schemes: tuple[Scheme, ...]) -> str:
-    """Name the draft temperature of highest acceptance by setting; empty if only one was
-    measured.
-    """
+    """Name the draft temperature of highest acceptance by setting; empty if there is only one."""
     k = first_k(run)
     wanted = [
         (i, s)

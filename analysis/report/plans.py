@@ -278,9 +278,7 @@ def _named(widths: tuple[int, ...], nodes: int) -> str:
 
 
 def _best(plans: list[Plan]) -> list[Plan]:
-    """Return the plans undominated in drafted tokens, levels, drafting vertices and expected
-    tokens.
-    """
+    """Return the undominated plans by drafted tokens, levels, drafting vertices and tokens."""
     kept: list[Plan] = []
     for plan in sorted(
         plans, key=lambda plan: (plan.nodes, plan.depth, sum(plan.widths), -plan.tokens)

@@ -53,7 +53,7 @@ class Column:
 
     @property
     def is_interval(self) -> bool:
-        """Whether the run certifies bounds instead of a value."""
+        """True if the run certifies bounds instead of a value."""
         return self.lower != self.upper
 
 
@@ -112,7 +112,7 @@ class Run:
 
     @property
     def is_interval(self) -> bool:
-        """Whether the run certifies bounds of acceptance instead of values."""
+        """True if the run certifies bounds of acceptance instead of values."""
         return any(column.is_interval for column in self.schemes)
 
     @property
@@ -123,9 +123,7 @@ class Run:
 
     @property
     def num_shards_planned(self) -> int:
-        """Number of shards of the complete run, or of the finished shards if the manifest has
-        none.
-        """
+        """Number of shards of the complete run, else of the finished shards."""
         planned = self.section("plan").get("num_shards")
         return planned if isinstance(planned, int) else len(self.shards)
 

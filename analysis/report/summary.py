@@ -239,7 +239,7 @@ class LossPart:
         return self.words, f"{self.share.value:.4f}", self.share.ends()
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the part as JSON values."""
         return {"words": self.words} | limits(self.share)
 
 
@@ -292,9 +292,7 @@ def _optima(run: Run) -> dict[int, int]:
 
 
 def _part(words: str, means: Estimate, place: int, *, adds: bool) -> LossPart:
-    """Return a share with an interval, clipped to at least 0 if the share adds up to 1 with
-    others.
-    """
+    """Return a share with an interval, at least 0 if the share adds up to 1 with others."""
     share, least = means.at(place), 0.0 if adds else -math.inf
     share = dataclasses.replace(share, value=max(share.value, least))
     return LossPart(words, share.clipped(least, math.inf), adds)

@@ -62,7 +62,7 @@ class Speed:
 
     @property
     def text(self) -> str:
-        """The value."""
+        """The value as text."""
         return value_or_range(self.value, self.upper, 2, "×")
 
     @property
@@ -126,7 +126,7 @@ class Card:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the card as JSON values."""
         return dataclasses.asdict(self) | {"tone": self.tone}
 
 

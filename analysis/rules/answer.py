@@ -1,4 +1,4 @@
-"""From two models and prompts to the table of rules, and to the rule behind an engine's record."""
+"""The table of rules from two models and prompts, and the rule behind an engine's record."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class RulesRead:
 
     @property
     def rounding_bias(self) -> float:
-        """Mean distance of one output token from the target's law, with drafts from masses in
-        bfloat16.
+        """Mean distance of an output token from the target's law, with drafts from bfloat16
+        masses.
         """
         found = [
             draft_rounding(draft=one.text.draft, target=one.text.target).output_tv

@@ -1,4 +1,4 @@
-"""Which rules an engine's record is consistent with.
+"""Tests of rules against an engine's record.
 
 Under a rule a record of n steps has the rule's survivals but for its own luck and that of the
 texts that the prediction rests on. Both are normal in the limit, with covariances that are
@@ -51,7 +51,7 @@ _ROUNDING = 1e-9
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Observed:
-    """Accepted drafts, survivals and covariance of a record, as rules are tested against.
+    """Accepted drafts, survivals and covariance of a record, for tests of rules.
 
     Attributes:
         accepted: drafts of a step.
@@ -213,9 +213,7 @@ def predicted_given(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) ->
 
 
 def _beyond(walk: Walk) -> Floats:
-    """Return the expected bonus tokens, and the drafts at each position, beyond a text's end, `(L +
-    1,)`.
-    """
+    """Return expected bonus tokens, and drafts by position, beyond a text's end, `(L + 1,)`."""
     levels, starts = walk.reached.shape
     left = starts - np.arange(starts)
     whole = np.take_along_axis(walk.reached, np.minimum(np.arange(levels)[:, None], left), axis=0)
@@ -344,9 +342,7 @@ class _Tests:
         return cls(contrasts, (luck, errors), (by_luck, by_mean), contrasts @ ends, whole)
 
     def gap(self, seen: Observed, mean: Floats) -> Floats:
-        """Return the record's excess over a rule in each contrast, beyond the effect of text ends,
-        `(m,)`.
-        """
+        """Return the record's excess over a rule by contrast, beyond the effect of ends, `(m,)`."""
         values = np.array([seen.accepted])
         if seen.survival is not None:
             values = self.contrasts @ seen.survival

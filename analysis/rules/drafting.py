@@ -1,4 +1,4 @@
-"""How to draft for a given target: the draft's processing, and when to stop drafting.
+"""Drafting for a given target: the draft's processing, and rules that stop drafting.
 
 Both are chosen on every other text and judged on the rest, so that the best of many does not look
 better than it is.
@@ -213,9 +213,7 @@ def _confidence(masses: Floats) -> dict[str, Floats]:
 def _drafted_on(
     model: LanguageModel, contexts: Sequence[tuple[int, ...]], rng: np.random.Generator | None
 ) -> dict[str, Floats]:
-    """Draft `LONGEST` tokens after each context; return the confidence at each, `(places,
-    LONGEST)`.
-    """
+    """Return the confidence at `LONGEST` drafts after each context, `(places, LONGEST)`."""
     found: list[dict[str, Floats]] = []
     for _ in range(LONGEST):
         rows = np.asarray(model.next_batch(contexts))

@@ -38,7 +38,7 @@ class Survivals:
 
     @classmethod
     def of(cls, walks: Sequence[Sequence[Walk]], prompts: Sequence[int]) -> Survivals:
-        """Add walks up by prompt.
+        """Average the walks of rules, clustered by prompt.
 
         Args:
             walks: of all rules along each text.

@@ -142,9 +142,7 @@ def damaged_manifest(why: str) -> AnalysisError:
 
 
 def compare_manifests(mine: Manifest, theirs: Manifest, allow: Collection[str] = ()) -> list[str]:
-    """List the places where two manifests differ in anything that values depend on, one per
-    line.
-    """
+    """List the differences of two manifests in anything that values depend on, one per line."""
     found = differences(comparable(mine), comparable(theirs))
     found = [line for line in found if not any(_within(_place(line), place) for place in allow)]
     if any(_within(_place(line), "settings") for line in found):

@@ -119,9 +119,7 @@ def _copy(
 
 
 def _owners(parts: Sequence[Path]) -> dict[int, Path]:
-    """Return the part that each shard is taken from, or raise if two parts hold different
-    shards.
-    """
+    """Return the part that each shard is taken from, or raise if shards of two parts differ."""
     owners: dict[int, Path] = {}
     for run in parts:
         for index in sorted(finished_shards(run)):

@@ -1,4 +1,4 @@
-"""Where draft and target are compared: along text, a model's samples, or a decoder's path.
+"""Positions at which draft and target are compared: on text, samples, or a decoder's path.
 
 A position is a context, named by its number of tokens; compared are both models' laws of the token
 after it. Acceptance depends on the contexts it is averaged over, so a measurement says which ones

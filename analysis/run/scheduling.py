@@ -29,7 +29,7 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
 MOST_RETRIES = 3
-"""How often a piece is given to a new pool after the processes running it died."""
+"""Times that a piece is given to a new pool after the processes running it died."""
 
 _PATIENCE = 5.0  # seconds for a scheduler to answer
 _WITH_PORT = ("tcp", "tls", "ucx", "ws", "wss")
@@ -65,9 +65,7 @@ class Workers:
     apart: bool = False
 
     def for_pieces(self, pieces: int) -> Workers:
-        """Return workers for a number of pieces, no more than pieces, as a process takes seconds to
-        start.
-        """
+        """Return workers for some pieces, no more than pieces: a process takes seconds to start."""
         return dataclasses.replace(self, count=max(1, min(self.count, pieces)))
 
     def check(self) -> None:
@@ -113,8 +111,7 @@ class Workers:
 
 
 def begin_worker() -> None:
-    """Prepare a worker process: one numerical thread, no hold on the output, an end with the
-    parent.
+    """Prepare a worker: one numerical thread, no hold on the output, an end with the parent.
 
     Code that may use more threads sets the number later. A pool's workers wait for work from a pipe
     that they hold open themselves, so they would outlive a parent that was killed, and a reader of

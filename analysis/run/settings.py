@@ -36,9 +36,7 @@ _OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings of a measurement: everything that values depend on besides models, prompts,
-    software.
-    """
+    """Settings of a measurement: all that values depend on besides models, prompts, software."""
 
     k: tuple[int, ...] = (1, 2, 4, 8)
     columns: tuple[str, ...] | None = None  # as of `otm.acceptance_table`: all, if None
@@ -96,7 +94,7 @@ class Settings:
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> None:
-    """Raise on the first setting that makes no sense.
+    """Raise on the first invalid setting.
 
     Args:
         settings: to check.

@@ -149,7 +149,7 @@ def _damaged(path: Path, why: str) -> AnalysisError:
 
 @contextlib.contextmanager
 def exclusive(run: Path) -> Iterator[None]:
-    """Hold a run for this process, so that no two measure the same shards.
+    """Hold a run for this process, so that no two processes measure the same shards.
 
     A killed process lets go.
 

@@ -136,9 +136,7 @@ def compare_lists(
 
 
 def _by_table(p: Floats, q: Floats, number: int) -> Iterator[tuple[str, Floats]]:
-    """Yield name and acceptance of the table's lossless schemes for any number of drafts, races
-    aside.
-    """
+    """Yield name and acceptance of the table's lossless schemes for any k, races aside."""
     laws = {law.__name__: law.title for law in (otm.IID, otm.Greedy, otm.TopK)}
     stems = [
         one.stem
@@ -159,8 +157,7 @@ def _by_belief(
     seeds: Sequence[SharedNoise],
     numbers: Sequence[int],
 ) -> tuple[tuple[float, ...], list[Floats]]:
-    """Return both scales, and by mean number the acceptance of lists by belief at each context,
-    `(n,)`.
+    """Return both scales, and by mean number the acceptance of lists by belief, `(n,)` each.
 
     Each half of the contexts is judged with the scale of the other half. One least belief is
     shared by all contexts of a half, such that their mean number of drafts is the given one.

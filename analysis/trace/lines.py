@@ -62,7 +62,7 @@ class JsonLinesTrace(Trace):
 
     @property
     def num_positions(self) -> None:
-        """Unknown until read."""
+        """None, as the number is unknown until read."""
         return
 
     def batches(self, *, rows: int = 512, start: int = 0) -> Iterator[TraceBatch]:
@@ -203,7 +203,7 @@ def _positions_of(line: Any, where: str) -> list[Listed | None]:
 
 
 def _prompt_positions(entries: list[Any], ids: list[Any], where: str) -> list[Listed | None]:
-    """vLLM: per position null or {token number: {logprob, rank, decoded_token}}."""
+    """Read vLLM's lists: per position null or {token number: {logprob, rank, decoded_token}}."""
     found: list[Listed | None] = []
     for i, entry in enumerate(entries):
         place = f"{where}, position {i}"
@@ -242,7 +242,7 @@ def _prompt_positions(entries: list[Any], ids: list[Any], where: str) -> list[Li
 
 
 def _chat_position(entry: Any, place: str) -> Listed:
-    """Chat completions: {token, bytes, logprob, top_logprobs: [{token, bytes, logprob}, …]}."""
+    """Read chat completions: {token, bytes, logprob, top_logprobs: [{token, logprob, …}, …]}."""
     if not isinstance(entry, dict) or not isinstance(entry.get("top_logprobs"), list):
         raise AnalysisError(
             f"{place} must have top_logprobs; ask for them with logprobs=true, top_logprobs=m."
@@ -267,7 +267,7 @@ def _chat_position(entry: Any, place: str) -> Listed:
 
 
 def _completion_positions(logs: Mapping[str, Any], where: str) -> list[Listed | None]:
-    """Completions: tokens [..], token_logprobs [..], top_logprobs [null or {token: logprob}, …]."""
+    """Read completions: tokens, token_logprobs, top_logprobs [null or {token: logprob}, …]."""
     found: list[Listed | None] = []
     tokens, own = logs.get("tokens"), logs.get("token_logprobs")
     for i, entry in enumerate(logs["top_logprobs"]):

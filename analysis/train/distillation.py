@@ -326,7 +326,7 @@ def score(
 
 
 def learning_rate(recipe: Distillation, step: int) -> float:
-    """Warm up, stay, and fall linearly to 0."""
+    """Return the learning rate of a step: a rise, a constant, and a linear fall to 0."""
     rising = (step + 1) / max(1, recipe.warm_up)
     return recipe.learning_rate * min(1.0, rising, (recipe.steps - step) / max(1, recipe.fall))
 
@@ -448,8 +448,9 @@ def _batch(
 
 
 def _identity(target: Any, recipe: Distillation) -> str:
-    """Return the recipe and the target that a checkpoint and a resuming run share, without
-    steps.
+    """Return the recipe and the target that a checkpoint and a resuming run share.
+
+    The number of steps is left out.
     """
     fields = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "steps"}
     name = Path(str(target.config._name_or_path)).name

@@ -126,7 +126,7 @@ def make_optimiser(model: torch.nn.Module, learning_rate: float) -> torch.optim.
 
 
 def learning_rate_at(peak: float, step: int, steps: int) -> float:
-    """Warm up over the first 5 % of the steps, then follow a cosine to .1 % of the peak."""
+    """Return the learning rate of a step: 5 % of the steps rise, then a cosine falls to .1 %."""
     warm_up = max(1, steps // 20)
     if step < warm_up:
         return peak * (step + 1) / warm_up

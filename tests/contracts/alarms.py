@@ -39,9 +39,7 @@ def alarms(
 def power(
     truth: np.ndarray, claimed: np.ndarray, samples: int, level: float = FALSE_ALARM
 ) -> float:
-    """Return the probability that the most telling cell raises the alarm if counts follow
-    `truth`.
-    """
+    """Return the probability of an alarm by the most telling cell if counts follow `truth`."""
     low, high = acceptance_region(claimed, samples, level / claimed.size)
     missed = binom.cdf(high, samples, truth) - binom.cdf(low - 1, samples, truth)
     return float(1 - missed.min())

@@ -10,8 +10,9 @@ from otm.drafts.base import live_drafts, members
 
 
 def program(problem: Problem, *constraints_of: object) -> float:
-    """Return the best acceptance over couplings and output laws under constraints: no cut, no
-    order.
+    """Return the best acceptance over couplings and output laws: no cut, no order.
+
+    Couplings are of the enumerated drafts and an output law π under constraints.
 
     Couplings are of the enumerated drafts and an output law π, on which the constraints are.
     """

@@ -1,6 +1,4 @@
-"""Hierarchical speculative decoding by the paper's formulas, and with a cap that is not
-lossless.
-"""
+"""Hierarchical speculative decoding by the paper's formulas, and with a lossy cap."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ from otm.sequence.decoder import Conditionals, DraftTree
 
 @dataclasses.dataclass(frozen=True)
 class Hierarchical(BlockVerification):
-    """HSD by the paper's formulas: prefix ratios r, capped by the largest before; branch
-    divergences.
+    """HSD by the paper's formulas: prefix ratios capped by the largest before, tests from the end.
+
+    The tests compare branch divergences.
 
     Tests run from the end.
     """

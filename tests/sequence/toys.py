@@ -1,6 +1,4 @@
-"""Toy models with every irregularity, and decoders that fit a size, for the tests of this
-folder.
-"""
+"""Toy models with every irregularity, and decoders of a size, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -88,9 +86,7 @@ def random_models(
 
 
 def smooth_models(num_tokens: int, depth: int, seed: int) -> tuple[TableModel, TableModel]:
-    """Return models without irregularities: positive masses, unrelated, so that every mistake
-    shows.
-    """
+    """Return models without irregularities, whose positive masses show every mistake."""
     rng, every = np.random.default_rng(seed), contexts(num_tokens, depth)
     draft, target = (
         TableModel({c: rng.dirichlet(np.ones(num_tokens)) for c in every}) for _ in range(2)
@@ -232,9 +228,7 @@ def decoders(size: Size, index: int, rng: np.random.Generator) -> list[Decoder]:
 
 @st.composite
 def decodings(draw: st.DrawFn) -> tuple[Decoder, dict[str, Any]]:
-    """Draw a decoder and the arguments of a step on models with every oddity of
-    tests/strategies.py.
-    """
+    """Draw a decoder and the arguments of a step on models with oddities of tests/strategies.py."""
     size = draw(st.sampled_from(SIZES))
     one = strategies.pairs(min_tokens=size.num_tokens, max_tokens=size.num_tokens)
     rows = {context: draw(one) for context in contexts(size.num_tokens, size.length)}

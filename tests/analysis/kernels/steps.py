@@ -34,9 +34,7 @@ GRID = ScoreGrid.of(2, "cpu", octaves=2, per_octave=2)
 
 
 def on_sequences(kernel: Any, grid: ScoreGrid | None = None) -> Any:
-    """Wrap a kernel of sequences for two sequences of two tokens, with the grid on the right
-    device.
-    """
+    """Wrap a kernel of sequences for two sequences of two tokens, with a grid on the device."""
 
     def verify(candidates: torch.Tensor, *rest: Any, **over: Any) -> Verified:
         device = candidates.device
@@ -220,9 +218,7 @@ def completion(target: TableModel, text: tuple[int, ...], length: int) -> np.nda
 
 
 def texts_differ(found: Verified, target: TableModel, rng: np.random.Generator) -> float:
-    """Return χ² of the texts that steps begin and the target completes, against the target's
-    own.
-    """
+    """Return χ² of texts that steps begin and the target completes, against the target's law."""
     length = found.tokens.shape[1]
     law = np.zeros((target.num_tokens,) * length)
     for text, count in collections.Counter(map(tuple, texts(found.tokens, found.count))).items():

@@ -32,8 +32,7 @@ TRACE = Settings(positions="trace", k=(1, 2), shard_prompts=8)
 
 
 def measured(run: Path, trace: Path, *, moment: int = 0) -> bool:
-    """Measure in a child process that is killed at the `moment`-th flush; return True unless
-    killed.
+    """Measure in a child that is killed at the `moment`-th flush; return True unless killed.
 
     A file is flushed before it has its name, and its folder after that.
     """
