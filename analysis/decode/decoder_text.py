@@ -1,6 +1,6 @@
 """Decoders written as text: the library's own constructors, called with literals, and nothing else.
 
-`DraftSelection(4, 8, RecursiveRejection())`, `Gsd(chain(5))`, `Ersd(tree('tree.json'))`: what the
+`DraftSelection(4, 8, RecursiveRejection())`, `Gsd(chain(5))`, `Ersd(parents([0, 0, 1]))`: what the
 documentation writes is what a command line takes. The text is parsed, never executed, and only the
 names listed here mean anything. A report reads the levels of a decoder from the same text, where it
 builds no large tree: a results file comes from strangers, and a text may name a tree of any size.
@@ -13,39 +13,35 @@ import difflib
 import inspect
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import otm
 from otm._display.tabular import shortened
 from otm.sequence import DECODERS, Decoder
 from otm.sequence.vertex_decoder import VertexDecoder
-from otm.trees import TreeShape, tree_from_json
+from otm.trees import TreeShape
 
 from ..errors import AnalysisError
-from ..files import read_small
 
 _MAX_TEXT = 10_000
-_MAX_FILE = 1 << 26
 _MOST_VERTICES = 1 << 20
 """Most vertices of a tree that is built to read its levels."""
 _EXAMPLE = "'DraftSelection(4, 8)' or 'Gsd(chain(5))'"
 
 
-def decoder_from_text(text: str, *, folder: Path = Path()) -> Decoder:
+def decoder_from_text(text: str) -> Decoder:
     """Return the decoder that a text names.
 
     Args:
         text: one constructor call of `otm.sequence.DECODERS`; its arguments are numbers, tuples,
             and further calls: verifiers (`otm.verifiers.VERIFIERS`), draft laws
             (`otm.drafts.LAWS`), shapes (`chain(5)`, `batch(8)`, `sequences(4, 8)`, `prefix_tree((4,
-            2))`, `specinfer(6)`, `parents([0, 0, 1])`, `tree('tree.json')`).
-        folder: where the files named by `tree` are; they may not lie outside it.
+            2))`, `specinfer(6)`, `parents([0, 0, 1])`).
 
     Raises:
         AnalysisError: if the text is anything else.
     """
-    names, said = _names(folder), repr(shortened(text, 60))
+    names, said = _names(), repr(shortened(text, 60))
     try:
         if len(text) > _MAX_TEXT:
             raise ValueError(f"it has {len(text)} characters")
@@ -76,8 +72,7 @@ def levels_of(decoder: str) -> tuple[str, otm.Verifier, tuple[int, ...]] | None:
     >>> levels_of("Gsd(parents([0, 0, 1]))") is None
     True
     """
-    names = _names(Path())
-    del names["tree"]
+    names = _names()
     try:
         node = ast.parse(decoder[:_MAX_TEXT].strip(), mode="eval").body
         _require_small(node)
@@ -106,7 +101,7 @@ def most_tokens(decoder: str, drafted: int) -> int:
     return 1 + (drafted if plan is None else min(drafted, len(plan[2])))
 
 
-def _names(folder: Path) -> dict[str, Callable[..., Any]]:
+def _names() -> dict[str, Callable[..., Any]]:
     shapes: dict[str, Callable[..., Any]] = {
         "chain": TreeShape.chain,
         "batch": TreeShape.batch,
@@ -114,7 +109,6 @@ def _names(folder: Path) -> dict[str, Callable[..., Any]]:
         "prefix_tree": TreeShape.prefix_tree,
         "specinfer": TreeShape.specinfer,
         "parents": TreeShape,
-        "tree": lambda name: _read_tree(_inside(folder, name)),
     }
     classes: tuple[type, ...] = (*DECODERS, *otm.verifiers.VERIFIERS, *otm.drafts.LAWS)
     return {cls.__name__: cls for cls in classes} | shapes
@@ -160,33 +154,6 @@ def _called(
     except TypeError as error:
         raise ValueError(f"{name} was given the wrong arguments: {error}.") from error
     return names[name](*arguments, **keywords)
-
-
-def _read_tree(path: Path) -> TreeShape:
-    try:
-        text = read_small(path, _MAX_FILE).decode("utf-8")
-        shape = tree_from_json(text).shape
-    except OSError as error:
-        raise ValueError(f"{path.name!r} is no file that can be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise ValueError(f"{path.name!r} holds no tree: {error}") from error
-    if shape is None:
-        raise ValueError(f"{path.name!r} holds no tree, only an acceptance vector.")
-    return shape
-
-
-def _inside(folder: Path, name: str) -> Path:
-    try:
-        path = (folder / name).resolve()
-    except (
-        OSError,
-        RuntimeError,
-        ValueError,
-    ) as error:  # links in a circle, a name that is too long or no text
-        raise ValueError(f"{name[:80]!r} is no file that can be read.") from error
-    if not path.is_relative_to(folder.resolve()):
-        raise ValueError(f"{name!r} lies outside {folder}.")
-    return path
 
 
 def _require_small(node: ast.expr) -> None:

@@ -242,7 +242,6 @@ NOT_TRIED: dict[str, str] = {
     "otm.engines.TokensBounds": "a result",
     "otm.engines.TokensEstimate": "a result",
     "otm.trees.TreeChoice": "a result",
-    "otm.trees.TreeRecord": "a result",
     "otm.trees.TreeShape": "a shape, no numbers",
     "otm.trees.check_acceptance": "a gate",
     "otm.engines.check_lengths": (
@@ -273,7 +272,6 @@ NOT_TRIED: dict[str, str] = {
     "otm.engines.survival_bounds": (
         "held against every completion of a record (tests/engines/records/test_estimates.py)"
     ),
-    "otm.trees.tree_from_json": "the way back of `otm.trees.tree_to_json`",
     "otm.engines.vllm_lengths": "the plan of every batch size (tests/engines/test_planning.py)",
     "otm.verifiers.BatchedOptimalRule": "made and tried by `otm.verifiers.prepare_batch`",
     "otm.verifiers.Conditional": "abstract",

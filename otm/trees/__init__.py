@@ -1,11 +1,6 @@
 """Draft trees: shapes, the best one for measured acceptances and costs, entropy bounds, JSON."""
 
 from otm.trees.cost import TreeChoice, choose_tree, target_seconds_at
-from otm.trees.interchange import (
-    TreeRecord,
-    tree_from_json,
-    tree_to_json,
-)
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens
 from otm.trees.program import tree_program
 from otm.trees.shape import TreeShape, level_order
@@ -32,7 +27,6 @@ __all__ = [
     "OptimalTree",
     "PathAcceptance",
     "TreeChoice",
-    "TreeRecord",
     "TreeShape",
     "acceptance_vector",
     "check_acceptance",
@@ -48,9 +42,7 @@ __all__ = [
     "target_seconds_at",
     "tree_acceptance",
     "tree_expected_tokens",
-    "tree_from_json",
     "tree_program",
-    "tree_to_json",
     "tunstall_explored_upper",
     "tunstall_minimum_upper",
     "tunstall_upper",

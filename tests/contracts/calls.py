@@ -659,9 +659,7 @@ CALLS: list[Call] = [
     (trees.target_seconds_at, {"target_seconds": {1: 1.0, 8: 2.0}, "num_nodes": [1, 2]}),
     (trees.tree_acceptance, {"acceptance": VECTOR, "shape": SHAPE}),
     (trees.tree_expected_tokens, {"acceptance": VECTOR, "shape": SHAPE}),
-    (trees.tree_from_json, {"text": trees.tree_to_json(acceptance=VECTOR, shape=SHAPE)}),
     (trees.tree_program, {"acceptance": VECTOR, "num_nodes": 3, "max_depth": 2, "max_width": 2}),
-    (trees.tree_to_json, {"acceptance": VECTOR, "shape": SHAPE}),
     (
         trees.tunstall_explored_upper,
         {"acceptance": VECTOR, "num_nodes": 3, "num_explored": 2, "num_extra": 1},

@@ -339,21 +339,6 @@ def _even(random: np.random.Generator) -> tuple[float, str]:
     ) or near else math.inf, f"{values.tolist()}, {explored}: {found}"
 
 
-@checks.add("otm.trees.tree_to_json", "0: every bit comes back", "docstring", "the way back")
-def _json(random: np.random.Generator) -> tuple[float, str]:
-    values, shape = (
-        trees.check_acceptance(vector(random)),
-        shape_of(random, int(random.integers(0, 9))),
-    )
-    back = trees.tree_from_json(trees.tree_to_json(acceptance=values, shape=shape))
-    same = (
-        back.acceptance is not None
-        and np.array_equal(back.acceptance, values)
-        and back.shape == shape
-    )
-    return 0.0 if same else math.inf, f"{values.tolist()}, {shape.parents.tolist()}"
-
-
 @checks.add("otm.trees.level_order", "0: the same paths", "docstring", "the set of paths")
 def _levels(random: np.random.Generator) -> tuple[float, str]:
     shape = shape_of(random, int(random.integers(0, 12)))
