@@ -1,4 +1,4 @@
-"""Is somebody else's verifier lossless, and if not, by how much?
+"""Audits of verifiers from elsewhere: is a verifier lossless, and if not, by how much?
 
 *Candidates.* What is audited is a `Candidate`: abstract, one final class for each way of being
 called, which says what it is, draws from itself, is integrated, and yields the checks that it

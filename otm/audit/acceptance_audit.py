@@ -1,5 +1,5 @@
-"""Auditing what an engine counted: acceptance by position, which no lossless scheme can raise above
-the overlap of the models.
+"""The audit of an engine's counters: acceptance by position, which no lossless scheme can raise
+above the overlap of the models.
 
 Counts of accepted drafts know neither the laws nor the outputs, so they can accuse and cannot
 acquit. A lossless scheme writes Y with the target's law, whatever it does with the draft X, and
@@ -47,8 +47,8 @@ _UNCERTAIN = 0.05
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AcceptanceAudit(SingleAudit):
-    """What counts of accepted drafts say about the engine that kept them; `str` gives the report in
-    Markdown.
+    """The verdict of recorded acceptance counts on an engine; `str` gives the report in Markdown.
+    `str` gives the report in Markdown.
 
     Attributes:
         record: as it was read.
@@ -67,8 +67,8 @@ class AcceptanceAudit(SingleAudit):
 
     @property
     def excess(self) -> float:
-        """The largest amount by which a rate lies above what is possible; negative where none does,
-        −1 if nothing is known.
+        """The largest excess of a rate over the possible acceptance; negative where no rate exceeds
+        the bound, −1 if no bound is known.
         """
         if not self.possible.size:
             return -1.0
@@ -78,8 +78,8 @@ class AcceptanceAudit(SingleAudit):
 
     @property
     def found(self) -> float:
-        """The excess from which on there is an alarm but for probability `missed`; 1 if there
-        cannot be one.
+        """The excess from which on an alarm is raised but for probability `missed`; 1 if no alarm
+        is possible.
         """
         if not self.possible.size or not self.record.steps:
             return 1.0
@@ -88,8 +88,8 @@ class AcceptanceAudit(SingleAudit):
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false with probability at most `false_alarm`; without one such a record gives
-        no verdict.
+        """The verdict: "not lossless" if the excess passes the threshold, else "no verdict"; an
+        alarm is false with probability at most `false_alarm`.
         """
         return "not lossless" if self.excess > self._threshold(self.false_alarm) else "no verdict"
 
@@ -100,7 +100,7 @@ class AcceptanceAudit(SingleAudit):
 
     @property
     def coverage(self) -> Coverage:
-        """The record, and what no count can show."""
+        """The record, and the faults that no count can show."""
         steps = "" if self.record.steps is None else f" of {self.record.steps:,.0f} steps"
         return Coverage(
             instances=(self.name,),
@@ -114,7 +114,7 @@ class AcceptanceAudit(SingleAudit):
         )
 
     def picture(self, ax: Any) -> None:
-        """Draw what was recorded beside what is possible."""
+        """Draw the recorded rates beside the possible acceptance."""
         ks = list(range(1, self.rates.size + 1))
         lines = [drawing.Line("recorded", ks, self.rates.tolist())]
         if self.possible.size:
@@ -133,7 +133,9 @@ class AcceptanceAudit(SingleAudit):
         return f"≥ {self.severity:.4g}", "", f"{self.record.steps or 0:,.0f} steps"
 
     def sections(self) -> list[str]:
-        """Return the rates beside what is possible, the errors, and what a verdict needs."""
+        """Return the rates beside the possible acceptance, the errors, and the data that a verdict
+        needs.
+        """
         record, shown = self.record, format_probability
         rows = [("record", f"{record.form}, {record.unit}s: {len(record.parts):,}")]
         for i, rate in enumerate(self.rates.tolist()):
@@ -153,7 +155,7 @@ class AcceptanceAudit(SingleAudit):
         return [facts(rows)] if accused else [facts(rows), self._missing()]
 
     def _missing(self) -> str:
-        """Say what a verdict needs."""
+        """Name the data that a verdict needs."""
         laws = (
             "Log each output token with the law that it should have (`otm.audit.token_log`) for a "
             "verdict on the outputs."
@@ -183,7 +185,7 @@ class AcceptanceAudit(SingleAudit):
         )
 
     def _threshold(self, false_alarm: float) -> float:
-        """Return the excess that chance explains; no excess is above 1."""
+        """Return the excess that chance explains, at most 1."""
         if not self.record.steps:
             return 1.0
         rare = false_alarm / max(1, self.possible.size)

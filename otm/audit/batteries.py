@@ -1,5 +1,5 @@
-"""Many checks of one candidate under one verdict: what is tested unless one asks for something
-else, and in which order.
+"""Batteries: many checks of one candidate under one verdict, with a default selection and order of
+the checks.
 
 The instances, numbers of drafts and tokens, and the time are data: `otm.audit.standard_problems`;
 which checks a candidate should pass it says itself (`Candidate.checks`). A battery begins with the
@@ -35,7 +35,8 @@ from otm.verifiers.base import Verifier
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BatteryAudit(Audit):
-    """The audits of one candidate on many instances, and that of the smallest failing one.
+    """The audits of one candidate on many instances, and the audit of the smallest failing
+    instance.
 
     Attributes:
         audits: one for each check that was carried out, by its name.
@@ -63,7 +64,9 @@ class BatteryAudit(Audit):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of any audit; samples take nothing from the "lossless" of integrations."""
+        """The worst verdict of any audit; samples take nothing from the "lossless" of
+        integrations.
+        """
         found = {audit.verdict for audit in self.audits.values()}
         if self.raised:
             found.add("raised")
@@ -84,7 +87,9 @@ class BatteryAudit(Audit):
 
     @property
     def worst(self) -> str:
-        """The name of the audit with the largest total variation, of the failed ones if any did."""
+        """The name of the audit with the largest total variation, of the failed audits if any
+        failed.
+        """
         return max(self.failed or self.audits, key=lambda name: _extent(self.audits[name]))
 
     @property
@@ -94,7 +99,7 @@ class BatteryAudit(Audit):
 
     @property
     def coverage(self) -> Coverage:
-        """What all audits cover together, and what was left out."""
+        """The joint coverage of all audits, and the instances that were left out."""
         parts = ((name, audit.coverage) for name, audit in self.audits.items())
         beside = (standard.BETWEEN,) if self.audits else ()
         covered = merged(parts, (*beside, *self.left_out))
@@ -123,7 +128,7 @@ class BatteryAudit(Audit):
         )
 
     def row(self) -> tuple[str, str, str]:
-        """Return the figures of the worst."""
+        """Return the figures of the worst audit."""
         return self.audits[self.worst].row() if self.audits else ("", "", "nothing was tested")
 
     def sections(self) -> list[str]:
@@ -132,7 +137,7 @@ class BatteryAudit(Audit):
         return [self.summary()] if passed else [self.summary(), self.example()]
 
     def summary(self) -> str:
-        """Return how many instances fail, how badly and which, and what samples say."""
+        """Return the number of failed instances, the worst audit, and the limits of samples."""
         if not self.audits:
             return f"Nothing was tested before {self._end}."
         worst = f"largest total variation {self.audits[self.worst].row()[0]}, on {self.worst!r}"
@@ -169,7 +174,7 @@ class BatteryAudit(Audit):
         return "\n\n".join(filter(None, parts))
 
     def _over_steps(self) -> str:
-        """Return what is known of several steps, by the key of the draft noise."""
+        """Return the result over several steps, by the key of the draft noise."""
         if (audit := self.steps.get("position")) is None:
             return ""
         noise = "with draft noise keyed by position, as vLLM draws it"
@@ -187,7 +192,7 @@ class BatteryAudit(Audit):
         return TO_COME if TO_COME in self.uncovered else "time was up, as named above"
 
     def _named(self, verdict: Verdict) -> str:
-        """Return which instances came to a verdict, "" if none did."""
+        """Return the names of the instances with a verdict, "" if there are none."""
         names = self._of(verdict)
         return f"{verdict.capitalize()}: {'; '.join(names)}." if names else ""
 
@@ -206,7 +211,7 @@ TO_COME = "an interruption"
 
 
 def _extent(audit: SingleAudit) -> tuple[float, float]:
-    """Return the total variation, of samples both ends of its interval."""
+    """Return the total variation, with samples both ends of the interval."""
     high = audit.total_variation.high if isinstance(audit, SampledAudit) else audit.severity
     return audit.severity, high
 
@@ -226,7 +231,7 @@ def battery(
     target: object = None,
     noise: str | None = None,
 ) -> BatteryAudit:
-    """Audit a callable of any kind: integrate it where that is possible, and sample it beside.
+    """Audit a callable of any kind, by integration where possible and by samples as well.
 
     Args:
         candidate: a function of one token or of a block, a step, a kernel of trees or a generation
@@ -318,13 +323,15 @@ def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
 
 
 def _checks(candidate: Candidate, scope: Scope) -> list[Check]:
-    """Return the checks of a candidate, that of several steps first where it was asked for."""
+    """Return the checks of a candidate, first the check of several steps where one was
+    requested.
+    """
     steps = [] if scope.noise is None else [check_of_steps(candidate, scope, scope.noise)]
     return [*steps, *scope.checks(candidate)]
 
 
 def _with_steps(found: BatteryAudit, candidate: Candidate, scope: Scope) -> BatteryAudit:
-    """Return the battery of a verifier of blocks that is lossless, with several steps beside it."""
+    """Add an audit of several steps to the battery of a lossless verifier of blocks."""
     steps: dict[str, SingleAudit] = {}
     followed = found.verdict == "lossless" and not found.reason and scope.noise is None
     for noise in NOISE[:2] if followed and isinstance(candidate, BlockCandidate) else ():
@@ -337,9 +344,10 @@ def _with_steps(found: BatteryAudit, candidate: Candidate, scope: Scope) -> Batt
 
 
 def candidate_of(thing: object, scope: Scope) -> Candidate:
-    """Return a callable as what it is.
+    """Wrap a function, verifier or candidate in the matching kind of `Candidate`.
 
-    Where each draft has a drafter of its own a function is one of one token, which cannot be tried.
+    Where each draft has a drafter of its own, a function counts as a verifier of one token, since
+    that case cannot be tried out.
     """
     one_drafter = scope.laws is None or all(law.one_drafter for law in scope.laws)
     if one_drafter or isinstance(thing, Candidate | Verifier):
@@ -348,7 +356,7 @@ def candidate_of(thing: object, scope: Scope) -> Candidate:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A battery was interrupted; what was found so far is its `found`."""
+    """Raised when a battery is interrupted; `found` holds the results so far."""
 
     def __init__(self, found: BatteryAudit) -> None:
         super().__init__()
@@ -387,7 +395,9 @@ _REFUSED = 4
 
 @dataclasses.dataclass(eq=False)
 class _Progress:
-    """What a battery has found so far, and what was raised, late and therefore uncovered."""
+    """The audits of a battery so far, the checks that raised or came too late, and the instances
+    left uncovered.
+    """
 
     candidate: Candidate
     scope: Scope
@@ -402,7 +412,7 @@ class _Progress:
         return any(audit.verdict == "not lossless" for audit in self.audits.values())
 
     def wants(self, check: Check) -> bool:
-        """Whether a check is to be carried out; one that comes too late is noted."""
+        """True if a check is to be carried out; a check that comes too late is noted."""
         if self._refuses(check.group) >= _REFUSED:
             return False
         if before := self.late.get((check.group, check.kind)):
@@ -413,7 +423,7 @@ class _Progress:
         return check.kind == "exact" or self.scope.sampled or not (self.failed and integrated)
 
     def carry_out(self, check: Check) -> None:
-        """Carry out one check within its share of the time, and note what became of it."""
+        """Carry out one check within a share of the time, and note the outcome."""
         deadline = self.scope.deadline
         deadline.start(
             share=self.candidate.share,
@@ -432,7 +442,7 @@ class _Progress:
             self.raised[check.name] = (check, error)
 
     def found(self) -> BatteryAudit:
-        """Return what was found."""
+        """Return the audits so far as a battery."""
         unfit = {
             check.group: error
             for check, error in reversed(self.raised.values())
@@ -470,9 +480,8 @@ class _Progress:
         )
 
     def _refuses(self, group: str) -> int:
-        """Return on how many instances of a group it raised, 0 if it answers what is like them.
-
-        What it raises by chance only is no refusal.
+        """Count the instances of a group on which the candidate raised; 0 if another of the group
+        was answered or the error came by chance.
         """
         raised = [error for check, error in self.raised.values() if check.group == group]
         answered = any(check.group == group for check in self.done.values())

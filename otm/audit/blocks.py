@@ -48,7 +48,7 @@ _FEW_ROWS = 5
 
 
 class Models(NamedTuple):
-    """What blocks are verified on: γ drafts of one model, γ + 1 laws of the other.
+    """An instance for verifiers of blocks: γ drafts of one model, γ + 1 laws of the other.
 
     Attributes:
         draft, target: the models.
@@ -73,7 +73,7 @@ class ManyBlocksCandidate(DraftedCandidate):
         drafts: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """Return tokens `(m, γ+1)`, −1 after the end of a row, for these laws `(m, γ, V)` and
+        """Return tokens `(m, γ+1)`, −1 after the end of a row, for laws `(m, γ, V)` and
         `(m, γ+1, V)` and drafts `(m, γ)`.
         """
 
@@ -104,7 +104,9 @@ class ManyBlocksCandidate(DraftedCandidate):
         ]
 
     def drawing(self, given: Models, rng: np.random.Generator) -> Drawing:
-        """Return what draws blocks of γ + 1 tokens, completed by the target, numbered in base V."""
+        """Return the sampler of blocks of γ + 1 tokens, completed by the target, numbered in base
+        V.
+        """
         gamma = given.num_drafts
         draft, target = enumerate_models(*given)
         num_tokens = len(target[()])
@@ -127,7 +129,9 @@ class ManyBlocksCandidate(DraftedCandidate):
         rng: np.random.Generator,
         size: int,
     ) -> Drawn:
-        """Draft blocks from laws by length, verify them, and let the target complete them."""
+        """Draft blocks from laws by length, verify each, and let the target complete the
+        outputs.
+        """
         gamma, num_tokens = len(p), p[0].shape[-1]
         drafts = _continued(np.full((size, gamma), -1), p, rng)
         blocks = self.verify_rows(_along(p, drafts), _along(q, drafts), drafts, rng)
@@ -137,7 +141,7 @@ class ManyBlocksCandidate(DraftedCandidate):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate):
-    """A verifier of one block that takes its randomness as an argument.
+    """A verifier of one block, given the uniforms as an argument.
 
     Args:
         verify: the function, `verify(draft, target, drafts, uniforms)` with `draft` `(γ, V)`,
@@ -179,14 +183,17 @@ class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate
         return integrate_blocks(self, *given, tolerance=tolerance)
 
     def smallest(self, given: Models, tolerance: float | None) -> SequenceAudit | None:
-        """Return the audit of the smallest models found on which it fails, of up to γ drafts."""
+        """Return the audit of the smallest models found, of up to γ drafts, on which the candidate
+        fails.
+        """
         lengths = range(1, given.num_drafts + 1)
         return shrink_sequence(self, num_drafts=lengths, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockBatchCandidate(KernelCandidate, ManyBlocksCandidate):
-    """A kernel that verifies a batch of drafted blocks with randomness of its own, as engines' do.
+    """A kernel that verifies a batch of drafted blocks with hidden randomness, as engines' kernels
+    do.
 
     Args:
         verify: the function, `verify(draft, target, drafts, rng)` with `draft` `(m, γ, V)`,
@@ -211,15 +218,16 @@ class BlockBatchCandidate(KernelCandidate, ManyBlocksCandidate):
         drafts: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """Call the kernel once, and check its answer."""
+        """Call the kernel once, and check the answer."""
         with naming_failures():
             answer = self.verify(draft, target, drafts.copy(), rng)
             return _read_blocks(answer, len(drafts), draft.shape[1] + 1, draft.shape[2])
 
     def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[BlockBatchCandidate, str]:
-        """Return it as called with so many rows at a time, the tokens of each renamed by the number
-        of the row, and back; and which rows are answered for each other where each is certain of a
-        token of its own.
+        """Return the kernel called on `rows` rows at a time, and a text that names mixed-up rows.
+
+        The tokens of each row are renamed by the number of the row, and back. The text says which
+        rows are answered for each other where each is certain of a token of its own.
         """
 
         def called(draft: Any, target: Any, drafts: Any, rng: Any) -> NDArray[np.int64]:
@@ -248,7 +256,7 @@ def sequence(
     context: Sequence[int] = (),
     tolerance: float | None = None,
 ) -> SequenceAudit:
-    """Integrate a block verifier over its uniforms and every drafted block; compare the joint laws.
+    """Integrate a block verifier over the uniforms and every drafted block; compare the joint laws.
 
     Args:
         candidate: a function `verify(draft, target, drafts, uniforms)` or a `BlockCandidate`, with
@@ -295,7 +303,8 @@ def shrink_sequence(
     tolerance: float | None = None,
     budget: int = shrinking.BUDGET,
 ) -> SequenceAudit | None:
-    """Return the audit of the smallest toy models on which a block verifier fails, None without.
+    """Return the audit of the smallest toy models on which a block verifier fails, None if none is
+    found.
 
     Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws
     that depend on the position or on the token before; then the denominators of the probabilities.
@@ -388,7 +397,7 @@ def _by_length(tables: Tables, num_tokens: int) -> list[NDArray[np.float64]]:
 
 
 def _along(laws: list[NDArray[np.float64]], drafts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the laws along each row's drafts, `(m, depth, V)`."""
+    """Return the laws along the drafts of each row, `(m, depth, V)`."""
     num_tokens = laws[0].shape[-1]
     along = [law[_number(drafts[:, :i], num_tokens)] for i, law in enumerate(laws)]
     return np.stack(along, axis=1)
@@ -397,7 +406,7 @@ def _along(laws: list[NDArray[np.float64]], drafts: NDArray[np.int64]) -> NDArra
 def _continued(
     rows: NDArray[np.int64], laws: list[NDArray[np.float64]], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return rows of tokens with each −1 replaced by a draw after the tokens before it."""
+    """Replace each −1 in rows of tokens by a draw from the law after the earlier tokens."""
     for position, after in enumerate(laws):
         open_rows = rows[:, position] < 0
         context = _number(rows[open_rows, :position], after.shape[-1])

@@ -1,5 +1,5 @@
-"""What audits may cost: how much samples may miss and how often they may be wrong, one budget for
-all of them (`Errors`); and how long somebody's code may run (`Deadline`).
+"""Budgets of audits: how much samples may miss and how often the verdict may be wrong, one budget
+for all audits (`Errors`); and how long somebody's code may run (`Deadline`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _GRACE = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class DetectionBudget:
-    """The smallest of several total variations that samples can find in a time.
+    """A request for the smallest of several total variations that samples can find in the time.
 
     Args:
         levels: the total variations, the smallest first; the last is taken whatever it costs.
@@ -49,7 +49,7 @@ class DetectionBudget:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Errors:
-    """How often an audit by samples may be wrong, and what it must find.
+    """Error rates of an audit by samples, and the total variation to detect.
 
     Args:
         detect: total variation ε that must not go unnoticed, or a `DetectionBudget`; None for what
@@ -76,13 +76,13 @@ class Errors:
         check_real(self.missed, name="missed", low=_LEAST, high=0.5)
 
     def levels(self, default: float) -> tuple[float, ...]:
-        """Return what is to be found: one total variation, or those of a `DetectionBudget`."""
+        """Return the total variations to detect, several for a `DetectionBudget`."""
         if isinstance(self.detect, DetectionBudget):
             return self.detect.levels
         return (default if self.detect is None else self.detect,)
 
     def level(self, default: float, *, low: float = _LEAST) -> float:
-        """Return the one total variation to be found, checked to be at least `low`."""
+        """Return the one total variation to detect, checked to be at least `low`."""
         if isinstance(self.detect, DetectionBudget):
             raise InvalidParameter(
                 "Only audits that draw by themselves choose what they find by the time; this one "
@@ -91,7 +91,7 @@ class Errors:
         return check_real(self.levels(default)[0], name="detect", low=low, high=1.0)
 
     def shared(self, count: int, detect: float | DetectionBudget | None = None) -> Errors:
-        """Return the budget of each of so many audits that share the false alarms.
+        """Divide the false alarms by a number of audits, and return the budget of one of these.
 
         Args:
             count: how many.
@@ -103,7 +103,7 @@ class Errors:
 
 
 def check_errors(errors: object) -> Errors:
-    """Return a budget of errors as it is, or say that it is none."""
+    """Return a budget of errors, or raise `InvalidParameter` for anything else."""
     return check_instance(errors, Errors, name="errors")
 
 
@@ -112,14 +112,14 @@ USUAL = Errors()
 
 
 class OutOfTime(BaseException):
-    """Time is up; raised by a limited candidate at its next call.
+    """Raised by a limited candidate at the next call after time is up.
 
     No `Exception`: what a candidate raises is caught and counted, this must get through.
     """
 
 
 class Deadline:
-    """How long somebody's code may run: its calls end a check when time is up.
+    """A limit on the running time of somebody's code, enforced at each call of the code.
 
     Seconds are CPU time of the process and of its children that have ended, so that a busy machine
     takes nothing from them; code that waits may do so for ten times as long.
@@ -140,7 +140,7 @@ class Deadline:
         self.restart(self.seconds)
 
     def restart(self, seconds: float) -> None:
-        """Begin to count so many seconds."""
+        """Start to count `seconds` from now."""
         self.watch = Stopwatch()
         self.until = self.stop = min(seconds, _FOREVER)
 
@@ -157,7 +157,7 @@ class Deadline:
 
     @contextlib.contextmanager
     def enforced(self) -> Iterator[None]:
-        """End also one call that does not come back, where a timer of CPU time can be had.
+        """Interrupt even one call that does not return, where the system has a timer of CPU time.
 
         It cannot beside a profiler's, on Windows, and outside the main thread.
         """
@@ -180,18 +180,18 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds that are left, the spare ones apart."""
+        """Seconds that are left, without the spare seconds."""
         return self.until - self.watch.seconds
 
     @property
     def why(self) -> str:
-        """What is up where a check ended late."""
+        """The reason for which a check ended early, in words."""
         if self.watch.waited:
             return f"after {WAITING:g} times the time, most of it spent waiting"
         return "time was up"
 
     def limit(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, which raises `OutOfTime` where it is called too late."""
+        """Wrap a function so that a call after the end of time raises `OutOfTime`."""
 
         def in_time(*arguments: Any) -> Any:
             if self.watch.seconds >= self.stop:

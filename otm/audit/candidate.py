@@ -1,4 +1,4 @@
-"""What is audited: a candidate says how it is called, and yields the checks that it should pass.
+"""Candidates of an audit: how each kind is called, and the checks that each should pass.
 
 The arguments of all callables are positional, because every engine has its own names for them::
 
@@ -51,7 +51,7 @@ NOISE = ("position", "step", "fresh")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What is to be checked, and how.
+    """A selection of checks, with settings.
 
     Args:
         only: which checks, all if empty: "exact" for those by integration, "sampled" for every
@@ -111,16 +111,18 @@ class Scope:
 
     @property
     def default(self) -> bool:
-        """Whether nothing was asked for, so that what does not fit may be left out."""
+        """True if neither laws nor numbers of drafts were requested, so that unfit instances may be
+        left out.
+        """
         return self.laws is None and self.num_drafts is None
 
     @property
     def sampled(self) -> bool:
-        """Whether to sample every instance, and integrate none."""
+        """True if every instance is sampled and none integrated."""
         return "sampled" in self.only
 
     def rng(self, name: str) -> np.random.Generator:
-        """Return the generator of the check of this name, the same in whatever order they run."""
+        """Return the random generator of a check by name, the same in any order of the checks."""
         return np.random.default_rng((self.seed, zlib.crc32(name.encode())))
 
     def checks(self, candidate: Candidate) -> list[Check]:
@@ -161,7 +163,7 @@ Entry = TypeVar("Entry")
 
 
 def check_entries(given: object, kind: type[Entry], *, least: int, said: str) -> tuple[Entry, ...]:
-    """Return at least so many entries of a kind as a tuple, or say what must be given."""
+    """Return at least `least` entries of a kind as a tuple, or raise `InvalidParameter`."""
     entries: Any = given
     try:
         found = tuple(entries)
@@ -173,7 +175,7 @@ def check_entries(given: object, kind: type[Entry], *, least: int, said: str) ->
 
 
 def check_names(given: object, *, name: str) -> tuple[str, ...]:
-    """Return names of checks, of which one may stand alone."""
+    """Return names of checks as a tuple; one name may stand alone."""
     if isinstance(given, str):
         return (given,)
     said = f"{name} must be a name of checks, or several. Pass 'exact', say."
@@ -214,16 +216,16 @@ class Check:
 
     @property
     def name(self) -> str:
-        """Instance, setting, and whether it is sampled: no two checks of a scope share it."""
+        """Instance, setting, and "samples" for a sampled check; unique in a scope."""
         samples = "samples" if self.kind == "sampled" else ""
         return ", ".join(filter(None, (self.instance, self.setting, samples)))
 
     def is_named(self, words: Iterable[str]) -> bool:
-        """Whether one of the words is its kind, or a part of its name."""
+        """True if one of the words is the kind of the check, or a part of the name."""
         return any(word == self.kind or word in self.name for word in words)
 
     def __call__(self) -> SingleAudit:
-        """Carry it out, and fail unless the candidate passes.
+        """Run the check, and fail unless the candidate passes.
 
         Raises:
             AssertionError: if the verdict is neither "lossless" nor "no difference found"; its
@@ -257,7 +259,7 @@ class Candidate(abc.ABC):
 
     @abc.abstractmethod
     def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield the checks that it should pass, those first that no verdict can do without."""
+        """Yield the checks of the candidate, first the checks that every verdict needs."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -297,7 +299,7 @@ Function = TypeVar("Function", bound=FunctionCandidate)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UniformsCandidate(FunctionCandidate):
-    """A candidate that takes its randomness as an argument.
+    """A candidate that takes uniforms as an argument.
 
     Args:
         num_uniforms: how many uniforms it may use, from (number of drafts, V); k + 1 unless given.
@@ -307,7 +309,7 @@ class UniformsCandidate(FunctionCandidate):
 
 
 def as_kind(thing: object, kind: type[Function]) -> Function:
-    """Return a function as a candidate of this kind, or a candidate that is one already.
+    """Wrap a function in a kind of candidate; a candidate of this kind is returned unchanged.
 
     Raises:
         InvalidParameter: if it is a candidate of another kind, or no function.
@@ -326,7 +328,7 @@ def as_kind(thing: object, kind: type[Function]) -> Function:
 
 
 def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, ...], int | None]:
-    """Return (tokens, number accepted) from what a block candidate returned.
+    """Parse the answer of a block candidate into (tokens, number accepted).
 
     Args:
         answer: 1 to `longest` tokens, alone or with a count; trailing −1 is padding.
@@ -357,7 +359,7 @@ def read_block(answer: Any, num_tokens: int, longest: int) -> tuple[tuple[int, .
 def read_batch(
     answer: Any, size: int, num_tokens: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Return (tokens `(m,)`, flags `(m,)` or None) from what a kernel of batches returned.
+    """Parse the answer of a kernel of batches into tokens `(m,)` and flags `(m,)` or None.
 
     Raises:
         CandidateFailure: unless there is one token of the vocabulary for each row.
@@ -388,9 +390,10 @@ def answers_blocks(
     num_uniforms: Callable[[int, int], int],
     attempts: dict[str, str],
 ) -> bool | None:
-    """Return whether a function answers a block with tokens, or False for a token with one token.
+    """Return True if a function answers a block with tokens, False if it answers one token with a
+    token.
 
-    It is tried on small inputs of each kind. None if it answers neither; `attempts` notes why.
+    Small inputs of each kind are tried. None if both fail; `attempts` notes why.
     """
     found = None
     for block, num_drafts in ((False, 1), (False, 2), (False, 3), (True, 2)):
@@ -412,7 +415,8 @@ def _answered_axes(
     block: bool,
     num_drafts: int,
 ) -> set[int]:
-    """Return how many axes a function's outputs have on small inputs of one token or of a block.
+    """Return the numbers of axes of a function's outputs on small inputs of one token or of a
+    block.
 
     Raises:
         CandidateFailure: if one of its answers is no token, or no block.

@@ -1,4 +1,4 @@
-"""Which kind of candidate a function is, by its signature and by calling it.
+"""The kind of candidate that a function is, found from the signature and from trial calls.
 
 The number of positional arguments tells most kinds apart: two for a tree and a generator, three for
 a step or a whole generation, four for a verifier that is handed its drafts, five if it takes raw
@@ -53,7 +53,7 @@ def classify(
     name: str = "",
     num_uniforms: Callable[[int, int], int] | None = None,
 ) -> Candidate:
-    """Return a function as the kind of candidate that it is, by its arguments and by calling it.
+    """Wrap a function in the kind of candidate that fits the arguments and trial calls.
 
     Args:
         thing: a function, one of the library's verifiers, or a candidate, which stays as it is.
@@ -126,7 +126,8 @@ def classify(
 
 
 def arguments_of(function: object) -> range | None:
-    """Return how many positional arguments a function takes; None where that cannot be known.
+    """Return the possible numbers of positional arguments of a function; None where unknown. None
+    where that cannot be known.
 
     >>> arguments_of(lambda tree, rng: 0), arguments_of(lambda a, b=1, *, c=2: 0)
     (range(2, 3), range(1, 3))
@@ -144,7 +145,9 @@ def arguments_of(function: object) -> range | None:
 
 
 def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] | None:
-    """Return what the number of arguments says; None for four, or where it cannot be known."""
+    """Return the kind of candidate for a number of arguments; None for four, or an unknown number.
+    None for four, or where it cannot be known.
+    """
     number = arguments_of(function)
     if number is None or 4 in number:
         return None
@@ -164,14 +167,14 @@ def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] 
 
 
 def reads_a_tree(function: Callable[..., Any]) -> bool:
-    """Whether a function of two arguments asks its first for what a tree has."""
+    """True if a function of two arguments reads attributes of a tree from the first."""
     laws = np.stack([SMALL_DRAFT[0]] * 3), np.stack([SMALL_TARGET[0]] * 3)
     tree = _WatchedTree(np.asarray([0, 0, 1]), np.asarray([-1, 0, 0]), *laws, replacement=True)
     return _watched(_WatchedTree, function, tree, np.random.default_rng(0))
 
 
 def reads_a_request(function: Callable[..., Any]) -> bool:
-    """Whether a function of three arguments asks its third for what only a request has."""
+    """True if a function of three arguments reads attributes of a request from the third."""
     ids = np.asarray([[0, 1]])
     request = _WatchedRequest(
         ids,
@@ -188,7 +191,7 @@ def reads_a_request(function: Callable[..., Any]) -> bool:
 
 
 class _Watched:
-    """Notes whether what it is mixed into is read."""
+    """Mixin that records whether any public attribute was read."""
 
     read: ClassVar[bool] = False
 
@@ -201,18 +204,20 @@ class _Watched:
 
 
 class _WatchedTree(_Watched, DraftedTree):
-    """A drafted tree that notes whether it is read."""
+    """A drafted tree that records whether any attribute was read."""
 
 
 class _WatchedRequest(_Watched, generations.Request):
-    """A request that notes whether it is read as one, and a generator in all else."""
+    """A request that records whether any attribute was read, and passes all others on to the
+    generator.
+    """
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "rng"), name)
 
 
 def _watched(kind: type[_Watched], function: Callable[..., Any], *arguments: Any) -> bool:
-    """Whether a function reads what is watched, whatever else becomes of the call."""
+    """True if a function reads a watched argument, even where the call fails."""
     kind.read = False
     with np.errstate(all="ignore"), contextlib.suppress(Exception, SystemExit):
         function(*arguments)

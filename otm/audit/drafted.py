@@ -1,7 +1,7 @@
-"""Candidates that are handed their drafts, of one token or of a block: what they share.
+"""Candidates that verify given drafts, of one token or of a block: the common base.
 
-Which instances they are run on they say themselves (`DraftedCandidate.instances`); what is
-integrated and what is sampled, and how finely, is decided here, for all of them alike:
+Each kind names the instances to run on (`DraftedCandidate.instances`); the choice between
+integration and samples, and the number of samples, is made here, for all kinds alike:
 
 * functions of uniforms are integrated wherever the drafts are few enough to enumerate, and then
   sampled on what is larger; where they turn out to have randomness of their own, on a few
@@ -49,7 +49,7 @@ _FOR_OTHERS = 0.8
 
 
 class Instance(NamedTuple):
-    """What a candidate is run on.
+    """An instance on which a candidate is run.
 
     Attributes:
         name: of the problem or the models.
@@ -69,7 +69,7 @@ class Instance(NamedTuple):
 
 
 class DraftedCandidate(Candidate):
-    """A candidate that is handed its drafts.
+    """A candidate that verifies given drafts.
 
     Attributes:
         rows: in how large batches its rows are sampled, in words; "" one by one.
@@ -83,11 +83,11 @@ class DraftedCandidate(Candidate):
 
     @abc.abstractmethod
     def drawing(self, given: Any, rng: np.random.Generator) -> Drawing:
-        """Return what draws so many outputs on an instance."""
+        """Return the sampler of outputs on an instance."""
 
     @abc.abstractmethod
     def plan(self, scope: Scope) -> Selection:
-        """Return what is sampled."""
+        """Return the selection of instances to sample."""
 
     @abc.abstractmethod
     def others(self, scope: Scope) -> Iterator[Check]:
@@ -104,7 +104,7 @@ class DraftedCandidate(Candidate):
         return audit_of_draws(drawing._replace(tested=tested), name=self.name, errors=errors)
 
     def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield integrations unless only samples are asked for, and samples as planned."""
+        """Yield integrations unless only samples are requested, and the planned samples."""
         selection: Selection = "standard" if scope.sampled else self.plan(scope)
         if not scope.sampled:
             yield from self.others(scope)
@@ -119,7 +119,7 @@ class DraftedCandidate(Candidate):
             yield Check(*instance[:3], "sampled", run, needed=needed, kept=kept)
 
     def _sampled_in(self, scope: Scope, shares: Shares, instance: Instance) -> SampledAudit:
-        """Carry out a check by samples with a generator of its own."""
+        """Carry out a check by samples, with a generator for this check alone."""
         rng = scope.rng(f"{instance.name}, {instance.setting}")
         beside = isinstance(self, IntegrableCandidate) and not scope.own_randomness
         floor = standard.FLOOR_BESIDE if beside else standard.floor_of(instance.name)
@@ -127,7 +127,7 @@ class DraftedCandidate(Candidate):
 
 
 class Shares:
-    """Shares the time that is left, and the false alarms, among audits by samples.
+    """A division of the time that is left, and of the false alarms, among audits by samples.
 
     Args:
         scope: the errors, and the time.
@@ -160,7 +160,7 @@ class Shares:
 
 
 class IntegrableCandidate(DraftedCandidate):
-    """One whose law can be integrated over its uniforms and every draft."""
+    """A candidate whose law can be integrated over the uniforms and every draft."""
 
     @abc.abstractmethod
     def integrated(self, given: Any, tolerance: float | None) -> IntegratedAudit:
@@ -168,14 +168,18 @@ class IntegrableCandidate(DraftedCandidate):
 
     @abc.abstractmethod
     def smallest(self, given: Any, tolerance: float | None) -> IntegratedAudit | None:
-        """Return the audit of the smallest instance found on which it fails, up to this one."""
+        """Return the audit of the smallest instance found, up to this one, on which the candidate
+        fails.
+        """
 
     def plan(self, scope: Scope) -> Selection:
-        """Return what is too large to integrate; a few where it turned out to be impossible."""
+        """Return "large", the instances too large to integrate, or "few" where no integration is
+        possible.
+        """
         return "few" if scope.own_randomness else "large"
 
     def others(self, scope: Scope) -> Iterator[Check]:
-        """Yield integrations of all that is not too large for it."""
+        """Yield integrations of all instances that are small enough."""
         if scope.own_randomness:
             return
         for instance in in_turn(self.instances("integrable", scope)):
@@ -189,7 +193,7 @@ class IntegrableCandidate(DraftedCandidate):
             )
 
     def _integrated_in(self, scope: Scope, instance: Instance) -> IntegratedAudit:
-        """Carry out a check by integration; where it leaves too much open, samples are to decide.
+        """Carry out a check by integration; a law with too large an error is left to samples.
 
         Raises:
             OwnRandomness: where the law is not known well enough.
@@ -204,24 +208,26 @@ class IntegrableCandidate(DraftedCandidate):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KernelCandidate(FunctionCandidate, DraftedCandidate):
-    """A kernel that verifies rows in batches with randomness of its own."""
+    """A kernel that verifies rows in batches with hidden randomness."""
 
     rows: ClassVar[str] = f"batches of up to {LARGEST_BATCH:,} rows, pooled"
 
     @abc.abstractmethod
     def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[KernelCandidate, str]:
-        """Return it as called with so many rows at a time, of other laws where each row has its
-        own; and which rows are answered for each other, "" if none are.
+        """Return the kernel called on `rows` rows at a time, and a text that names mixed-up rows.
+
+        Rows that have laws of their own are given different laws; the text says which rows are
+        answered for each other, "" if none are.
         """
 
     def plan(self, scope: Scope) -> Selection:
-        """Return all instances, or a few if it is so slow that samples do not fit the time."""
+        """Return "all" instances, or "few" if the kernel is too slow for samples of all."""
         few = in_turn(self.instances("few", scope))
         slow = few and self._seconds_of_a_row(few[0]) * _SAMPLES > scope.deadline.seconds
         return "few" if slow else "all"
 
     def others(self, scope: Scope) -> Iterator[Check]:
-        """Yield samples of small batches: its draws are its own."""
+        """Yield checks of small batches by samples: the kernel's draws cannot be integrated."""
         if not scope.default or scope.pair is not None:
             return
         shares = Shares(scope, len(standard.BATCHES), kept=_FOR_OTHERS)
@@ -234,7 +240,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
     def _in_small_batches(
         self, scope: Scope, shares: Shares, instance: Instance, rows: int
     ) -> SampledAudit:
-        """Carry out the check of small batches with a generator of its own."""
+        """Carry out the check of small batches, with a generator for this check alone."""
         rng = scope.rng(f"batches of {rows}")
         called, mixed_up = self.in_batches(rows, rng)
         drawing = jointly(called.drawing(instance.given, rng), rows)
@@ -243,7 +249,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
         return dataclasses.replace(found, detail=mixed_up if found.found_by else "")
 
     def _seconds_of_a_row(self, instance: Instance) -> float:
-        """Return how long it takes for a row of an instance; 0 if it fails."""
+        """Return the seconds per row of an instance; 0 if the call fails."""
         draw, took = self.drawing(instance.given, np.random.default_rng(0)).draw, []
         for _ in range(3):  # the first call loads what it needs
             watch = Stopwatch()
@@ -256,7 +262,9 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
 
 
 def in_turn(groups: Iterable[Sequence[Instance]]) -> list[Instance]:
-    """Return the first instance of every group, then what a verdict needs, small ones first."""
+    """Return the first instance of every group, then the instances that a verdict needs, small
+    before large.
+    """
     first = [group[0] for group in groups if group]
     rest = itertools.chain.from_iterable(group[1:] for group in groups)
     return [*first, *sorted(rest, key=lambda one: (not one.needed, one.size))]

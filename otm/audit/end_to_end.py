@@ -1,5 +1,5 @@
-"""Code that drafts, verifies and goes on by itself: the joint law of what it writes, exact where it
-branches, else sampled.
+"""Audits of code that drafts, verifies and goes on by itself: the joint law of the written tokens,
+exact where all draws can be branched on, else by samples.
 
 The code is a function without arguments that returns rows of tokens; all randomness is its own.
 Where every draw can be followed (`otm.audit.tracing.branching`) its law is known exactly. Where one
@@ -80,9 +80,10 @@ _LONGEST = 3600.0
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class JointAudit(IntegratedAudit):
-    """What code writes on one instance, exactly; `str` gives the report in Markdown.
+    """The exact law of the tokens that code writes on one instance; `str` gives the report in
+    Markdown.
 
-    Its `law` is that of the rows' tokens, an axis for each token of each row.
+    `law` is the law of the rows' tokens, an axis for each token of each row.
     """
 
     drafts: ClassVar[str] = "draw"
@@ -99,7 +100,7 @@ class JointAudit(IntegratedAudit):
         )
 
     def remark(self) -> str:
-        """Return the worst tokens."""
+        """Return the tokens with the largest deviation."""
         return f"worst {self.worst}"
 
     def given(self) -> list[tuple[str, str]]:
@@ -107,7 +108,7 @@ class JointAudit(IntegratedAudit):
         return [("instance", self.tested.instances[0])]
 
     def beside(self) -> list[tuple[str, str]]:
-        """Return nothing."""
+        """Return no rows."""
         return []
 
 
@@ -129,7 +130,7 @@ def joint(
     errors: Errors,
     seconds: float,
 ) -> WrittenAudit:
-    """Return the audit of code that writes rows against the target of each row.
+    """Return the audit of code that writes rows, against the target of each row.
 
     Args:
         write: writes a row for each target, 1 to `length` tokens each.
@@ -207,7 +208,7 @@ def joint(
 def _law_of(
     found: OutputLaw, laws: Sequence[Next], shape: tuple[int, ...], length: int
 ) -> NDArray[np.float64]:
-    """Return the joint law of the rows' tokens, each row followed by samples of its target."""
+    """Return the joint law of the rows' tokens, each row continued by samples from the target."""
     law = np.zeros(shape)
     for rows, mass in found.totals:
         places = [[*row, *[slice(None)] * (length - len(row))] for row in rows]
@@ -216,7 +217,7 @@ def _law_of(
 
 
 def _law_after(laws: Sequence[Next], rows: Sequence[Row], length: int) -> NDArray[np.float64]:
-    """Return the joint law of samples of each row's target after the row."""
+    """Return the joint law of samples from each row's target after the row."""
     after = [completions(law, row, length) for law, row in zip(laws, rows, strict=True)]
     return functools.reduce(np.multiply.outer, after)
 
@@ -234,7 +235,7 @@ def _checked(rows: Any, size: int, num_tokens: int, length: int) -> tuple[Row, .
 
 
 def _text(rows: Any, laws: Sequence[Next], length: int, rng: np.random.Generator) -> list[int]:
-    """Return all tokens of rows, one row after the other, each completed by its target."""
+    """Return the tokens of all rows in one list, each row completed by samples from the target."""
     if isinstance(rows, Failed):
         raise CandidateFailure(rows.message)
     text: list[int] = []
@@ -247,14 +248,14 @@ def _text(rows: Any, laws: Sequence[Next], length: int, rng: np.random.Generator
 
 
 def seeded_rng() -> np.random.Generator:
-    """Return a generator whose seed is drawn: followed while code is traced, new on every real
+    """Return a generator with a drawn seed: followed while code is traced, new on every real
     execution.
     """
     return np.random.default_rng(int(np.random.randint(2**31)))  # noqa: NPY002 (it is seeded and intercepted with the rest)
 
 
 def check_end(end: int | None, num_tokens: int) -> None:
-    """Raise `InvalidParameter` unless an end of sequence is a token, or there is none."""
+    """Raise `InvalidParameter` unless the end of sequence is a token or None."""
     if end is not None and check_count(end, name="end", minimum=0) >= num_tokens:
         raise InvalidParameter(
             f"end must be a token in [0, {num_tokens}), the models' vocabulary, or None; got "
@@ -263,7 +264,7 @@ def check_end(end: int | None, num_tokens: int) -> None:
 
 
 def stop_after_end_token(law: Next, end: int | None) -> Next:
-    """Return a target that stays at the end of sequence once it is there."""
+    """Return a target that repeats the end-of-sequence token after the first."""
     if end is None:
         return law
 
@@ -279,7 +280,7 @@ def stop_after_end_token(law: Next, end: int | None) -> Next:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EndToEndCandidate(FunctionCandidate):
-    """A candidate that draws its drafts by itself, or has them drawn with the rest."""
+    """A candidate that draws the drafts by itself, or within the same call."""
 
     share: ClassVar[float] = 1.0
 
@@ -314,7 +315,9 @@ class EndToEndCandidate(FunctionCandidate):
 
 
 class _TimeLeft:
-    """Shares the time: half of it branches where that may come to no end, the rest samples."""
+    """A division of the time: half branches where branching may not come to an end, the rest
+    samples.
+    """
 
     def __init__(self, scope: Scope, audits: int) -> None:
         self.scope, self.shares = scope, Shares(scope, audits)
@@ -323,7 +326,7 @@ class _TimeLeft:
         self.reason = ""
 
     def spend(self, check: Check) -> SingleAudit:
-        """Carry out one audit within its part of the time."""
+        """Carry out one audit within a part of the time."""
         scope, watch = self.scope, Stopwatch()
         if self.reason and not check.needed:
             raise Unsupported(f"Windows are for code whose draws can be followed: {self.reason}")
@@ -342,7 +345,7 @@ class _TimeLeft:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _After(OneByOne):
-    """A model after a context: what the step sees as the beginning."""
+    """A model after a context, seen by the step as the beginning."""
 
     model: LanguageModel
     context: tuple[int, ...]
@@ -389,7 +392,7 @@ class StepCandidate(EndToEndCandidate):
     called: ClassVar[str] = "step(draft_model, target_model, rng)"
 
     def instances(self, scope: Scope) -> list[Check]:
-        """Return every pair of models, for as many tokens as it writes."""
+        """Return a check for every pair of models, over the length that the step writes."""
         length = max(standard.STEP_LENGTH, self._longest())
         models = standard.step_models(length, standard.chained_models(scope.pair))
         if not models:
@@ -412,7 +415,9 @@ class StepCandidate(EndToEndCandidate):
         ]
 
     def _longest(self) -> int:
-        """Return how many tokens it was seen to write; what fails here is counted later."""
+        """Return the largest number of tokens that trial calls wrote; failures here are counted
+        later.
+        """
         longest = 0
         pairs = itertools.cycle(standard.chained_models().values())
         for seed, (draft, target) in enumerate(itertools.islice(pairs, _LOOKS)):
@@ -439,7 +444,7 @@ def step(
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> WrittenAudit:
-    """Audit a step that drafts by itself: the joint law of its tokens against the target's.
+    """Audit a step that drafts by itself: compare the joint law of the tokens with the target's.
 
     Its tokens are followed by samples of the target.
 

@@ -1,4 +1,4 @@
-"""A result for machines: JSON, and a counterexample as a test to keep."""
+"""Results for machines: JSON, and a counterexample as a test to keep."""
 
 from __future__ import annotations
 

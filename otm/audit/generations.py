@@ -43,7 +43,7 @@ from otm.sequence.models import OneByOne
 
 @dataclasses.dataclass(eq=False)
 class ToyCache:
-    """Keys and values of what was read: here, its tokens `(B, S)`.
+    """A toy cache of keys and values: the tokens `(B, S)` read so far.
 
     Attributes:
         tokens: by row, oldest first.
@@ -63,7 +63,7 @@ class ToyCache:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ToyOutput:
-    """What a call of the model returns.
+    """The output of one call of the toy model.
 
     Attributes:
         logits: `(B, T, V)`, NumPy or torch as the tokens were.
@@ -104,7 +104,7 @@ class ToyLanguage(OneByOne):
         return int(self.table.shape[1])
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the distribution `(V,)` after these tokens."""
+        """Return the distribution `(V,)` after the given tokens."""
         law: NDArray[np.float64] = self.table[
             sum(i * (token + 1) for i, token in enumerate(context, start=1)) % len(self.table)
         ]
@@ -167,7 +167,7 @@ TARGET = ToyLanguage([[1 / 2, 1 / 2], [3 / 5, 2 / 5], [1 / 5, 4 / 5]])  # type: 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Request:
-    """What a generation loop is asked for.
+    """A request to a generation loop.
 
     Attributes:
         input_ids: the prompts `(B, S)`, padded with token 0.
@@ -246,7 +246,7 @@ def generate(
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> WrittenAudit:
-    """Audit a generation loop: the joint law of every row's first tokens against the target's.
+    """Audit a generation loop: compare the joint law of every row's first tokens with the target's.
 
     Args:
         candidate: a `GenerationCandidate`, or `generate(draft, target, request)` → for each prompt
@@ -367,9 +367,7 @@ def _check_prompts(prompts: Any, num_tokens: int) -> list[tuple[int, ...]]:
 
 
 def _beginning(row: Any, length: int, end: int | None) -> tuple[int, ...]:
-    """Return the first tokens of a row, which stays at its end; what comes after it otherwise is
-    left to be seen.
-    """
+    """Return the first `length` tokens of a row, with the end token repeated after the first."""
     tokens = [int(token) for token in np.asarray(row).reshape(-1).tolist() if int(token) != -1]
     if end is not None and end in tokens[:length]:
         tokens += [end] * length

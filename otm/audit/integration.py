@@ -1,4 +1,4 @@
-"""Audits by integration: the law of the output is known, and held against the target's.
+"""Audits by integration: the law of the output is known, and compared with the target's.
 
 It comes from the best of three sources: a verifier of this library has it (*kernel*), other code is
 traced or, failing that, probed as a black box (`tracing.output_law`), which is called "not
@@ -124,30 +124,32 @@ class IntegratedAudit(SingleAudit):
 
     @abc.abstractmethod
     def given(self) -> list[tuple[str, str]]:
-        """Return the rows of the report on what it was run on."""
+        """Return the rows of the report that describe the instance."""
 
     @abc.abstractmethod
     def beside(self) -> list[tuple[str, str]]:
-        """Return the rows of the report on what else is known."""
+        """Return further rows of the report."""
 
     @abc.abstractmethod
     def remark(self) -> str:
-        """Return what a table of many audits says beside the distances."""
+        """Return the remark in a table of many audits, beside the distances."""
 
     @functools.cached_property
     def total_variation(self) -> float:
-        """½ Σ |π − q|, what comes out beyond the vocabulary included."""
+        """½ Σ |π − q|, with the mass of outputs beyond the vocabulary included."""
         return self.variation_over(())
 
     def variation_over(self, ignored: tuple[int, ...]) -> float:
-        """Return the total variation of the tokens that remain without those of some axes."""
+        """Return the total variation of the tokens that remain after summing over `ignored`
+        axes.
+        """
         missing = max(0.0, 1.0 - float(self.law.sum()))
         difference = self.law.sum(axis=ignored) - self.target_law.sum(axis=ignored)
         return float(0.5 * (np.abs(difference).sum() + missing))
 
     @functools.cached_property
     def kl(self) -> float:
-        """KL(q‖π) in nats; ∞ where something that the target can write never comes out."""
+        """KL(q‖π) in nats; ∞ where a token of the target never comes out."""
         return float(divergence_term(self.target_law.reshape(-1), self.law.reshape(-1)).sum())
 
     @property
@@ -158,7 +160,7 @@ class IntegratedAudit(SingleAudit):
 
     @property
     def verdict(self) -> Verdict:
-        """What rounding, `error` and `unproved` let be said of the output's law."""
+        """The verdict on the output's law, given rounding, `error` and `unproved`."""
         most = self.total_variation + self.error
         if self.total_variation - max(self.error, self.unproved) > self.tolerance:
             return "not exact" if most <= NEARLY else "not lossless"
@@ -172,7 +174,9 @@ class IntegratedAudit(SingleAudit):
 
     @property
     def coverage(self) -> Coverage:
-        """What was tested, how its law was found, and where a fault may hide from that."""
+        """The tested instances, the method that found the law, and the faults hidden from this
+        method.
+        """
         hidden = () if self.method == "kernel" else (STATE,)
         if self.method == "probed":
             hidden = (*hidden, f"cells of the uniforms narrower than 1/{GRID}")
@@ -201,7 +205,7 @@ class IntegratedAudit(SingleAudit):
         )
 
     def sections(self) -> list[str]:
-        """Return what it was run on, how far the laws are apart and where, and what is beside."""
+        """Return the instance, the distance of the laws, the worst tokens, and further rows."""
         worst, shown = self.worst, format_probability
         error = f", known to ± {self.error:.2g}" if self.error else ""
         unproved = f", unproved at most {self.unproved:.2g}" if self.unproved else ""
@@ -221,7 +225,7 @@ class IntegratedAudit(SingleAudit):
         return [facts(rows)]
 
     def _at_large(self) -> list[tuple[str, str]]:
-        """Return what a deviation of the size of an ε adds up to on a language model."""
+        """Return the sum of such small deviations over the vocabulary of a language model."""
         if self.verdict != "not exact":
             return []
         each = float(np.abs(self.law - self.target_law).max())
@@ -245,7 +249,7 @@ def completions(law: Next, row: Row, length: int) -> NDArray[np.float64]:
 
 
 def check_tolerance(tolerance: float | None, num_tokens: int, k: int) -> float:
-    """Return the tolerance given, or what rounding explains."""
+    """Return the given tolerance, or the total variation that rounding explains."""
     if tolerance is None:
         return rounding_tolerance(num_tokens, k)
     return check_real(tolerance, name="tolerance", low=0.0, high=1.0)
@@ -255,10 +259,10 @@ Integrated = TypeVar("Integrated", bound=IntegratedAudit)
 
 
 def decided(audit: Integrated, law: OutputLaw, tolerance: float | None) -> Integrated:
-    """Return the audit of a law with all that is known of it.
+    """Complete an audit by the error, method and rounding of the traced law.
 
-    Its tolerance is that of the arithmetic that random numbers met, unless one was given; a black
-    box is compared at more points while the verdict is "undecided".
+    The tolerance is the rounding of the arithmetic that random numbers met, unless one was given; a
+    black box is compared at more points while the verdict is "undecided".
     """
     allowed = audit.tolerance * (law.rounding if tolerance is None else 1.0)
     for known in law.looks():
@@ -278,7 +282,8 @@ def decided(audit: Integrated, law: OutputLaw, tolerance: float | None) -> Integ
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ExactAudit(IntegratedAudit):
-    """What a verifier does on one problem, exactly; `str` gives the report in Markdown.
+    """The exact law of a verifier's outputs on one problem; `str` gives the report in Markdown.
+    `str` gives the report in Markdown.
 
     Attributes:
         problem: what it was run on.
@@ -332,7 +337,7 @@ class ExactAudit(IntegratedAudit):
         ]
 
     def beside(self) -> list[tuple[str, str]]:
-        """Return how much is accepted."""
+        """Return the rows on acceptance and optimum."""
         shown = format_probability
         rule = "" if self.rule is None else f"; by the rule {shown(self.rule)}"
         return [
@@ -399,10 +404,10 @@ Tables = Mapping[Row, NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SequenceAudit(IntegratedAudit):
-    """What a block verifier does on one pair of models, exactly; `str` gives the report in
+    """The exact law of a block verifier's outputs on one pair of models; `str` gives the report in
     Markdown.
 
-    Its `law` is that of γ + 1 tokens, the output followed by samples of the target.
+    `law` is the law of γ + 1 tokens, the output followed by samples of the target.
 
     Attributes:
         context: what the block continues.
@@ -452,7 +457,7 @@ class SequenceAudit(IntegratedAudit):
         )
 
     def remark(self) -> str:
-        """Return where it begins, and tokens per call."""
+        """Return the first failing position, and the tokens per call."""
         where = "" if self.first_position is None else f"from position {self.first_position}, "
         return f"{where}{format_probability(self.tokens_per_call)} tokens per call"
 
@@ -465,7 +470,9 @@ class SequenceAudit(IntegratedAudit):
         ]
 
     def beside(self) -> list[tuple[str, str]]:
-        """Return from which position on the laws of the blocks are apart, and how long they are."""
+        """Return the total variation by length, the first failing position, and the tokens per
+        call.
+        """
         shown, first, accepted = format_probability, self.first_position, ""
         if self.accepted is not None:
             accepted = f"; {shown(self.accepted)} of them counted as accepted"
@@ -478,13 +485,15 @@ class SequenceAudit(IntegratedAudit):
 
 
 def _again(name: str, table: Tables) -> str:
-    """Return Python that makes a model, to be formatted."""
+    """Return Python code for a model, to be formatted."""
     rows = ", ".join(f"{context}: {law.tolist()}" for context, law in table.items())
     return f"{name} = otm.sequence.TableModel({{{{{rows}}}}})\n"
 
 
 def _written(tables: Tables) -> str:
-    """Write a model: one law where it is the same everywhere, else by context, shortened."""
+    """Format a model: one law if all contexts have the same, else the laws by context,
+    shortened.
+    """
     laws = {context: format_probabilities(law) for context, law in tables.items()}
     if len(set(laws.values())) == 1:
         return f"{next(iter(laws.values()))} after every context"
@@ -493,7 +502,7 @@ def _written(tables: Tables) -> str:
 
 
 def coverage_of_models(draft: Tables, target: Tables, num_drafts: int) -> Coverage:
-    """Return what an audit of blocks on one pair of models covers, but for how."""
+    """Return the coverage of an audit of blocks on one pair of models, without the method."""
     laws = np.stack([*draft.values(), *target.values()])
     return Coverage(
         instances=("the models given",),
@@ -554,7 +563,7 @@ def integrate_blocks(
     *,
     tolerance: float | None,
 ) -> SequenceAudit:
-    """Integrate a verifier over its uniforms and every drafted block: see `otm.audit.sequence`."""
+    """Integrate a verifier over the uniforms and every drafted block: see `otm.audit.sequence`."""
     draft, target = enumerate_models(draft_model, target_model, num_drafts, context)
     num_tokens = len(target[()])
     allowed = check_tolerance(tolerance, num_tokens * (num_drafts + 1), num_drafts)
@@ -597,7 +606,7 @@ def integrate_blocks(
 def _answer(
     candidate: UniformsCandidate, draft: Tables, target: Tables, block: Row, uniforms: Any
 ) -> Any:
-    """Run the candidate on a drafted block and uniforms, with arrays that it may write into."""
+    """Run the candidate on a drafted block and uniforms, with arrays that may be overwritten."""
     laws = [
         np.stack([tables[block[:i]] for i in range(depth)])
         for tables, depth in ((draft, len(block)), (target, len(block) + 1))

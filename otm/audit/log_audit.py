@@ -1,6 +1,6 @@
-"""Auditing what a server logged: many contexts, each seen once, tested together.
+"""The audit of a server's log: many contexts, each seen once, tested together.
 
-What a log holds, and how it is read: `otm.audit.token_log`.
+The contents of a log, and the reader: `otm.audit.token_log`.
 
 *The null.* Given what came before it, output t has law q_t. True of every output token of a
 lossless server in order of the text, the tokens of one target call one after the other. Not true of
@@ -66,7 +66,8 @@ optimum.
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LogAudit(SingleAudit):
-    """What a log says about the server that wrote it; `str` gives the report in Markdown.
+    """The evidence of a log about the server that wrote the log; `str` gives the report in
+    Markdown. `str` gives the report in Markdown.
 
     Attributes:
         records: how many output tokens it holds.
@@ -97,14 +98,14 @@ class LogAudit(SingleAudit):
 
     @property
     def shows_enough(self) -> bool:
-        """Whether there are records and contexts enough to see the drift that was asked for."""
+        """True if there are enough records and contexts to see the drift `detect`."""
         enough = self.contexts >= self.contexts_needed
         return enough and self.drift <= self.errors.level(DETECT)
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false with probability at most `false_alarm`; without one there must be
-        enough to see `detect`.
+        """The verdict: an alarm is false with probability at most `false_alarm`; without one the
+        log must be long enough to see `detect`.
         """
         if self.alarm_at is not None:
             return "not lossless"
@@ -112,19 +113,19 @@ class LogAudit(SingleAudit):
 
     @property
     def records_needed(self) -> int:
-        """How many records find the drift that was asked for."""
+        """The number of records that find the drift `detect`."""
         return records_needed(self.errors)
 
     @property
     def contexts_needed(self) -> int:
-        """How many distinct contexts hold a fault that touches such a share of them, but for
-        probability `missed`.
+        """The number of distinct contexts that include, but for probability `missed`, a context
+        with a fault that touches a share `detect` of all.
         """
         return _contexts_needed(self.errors)
 
     @property
     def coverage(self) -> Coverage:
-        """The log, and what a log cannot show."""
+        """The log, and the faults that no log can show."""
         least = (
             f"fewer than {self.contexts_needed:,}"
             if self.contexts < self.contexts_needed
@@ -160,7 +161,7 @@ class LogAudit(SingleAudit):
         return f"≥ {self.variation_above:.4g}", "", f"{self.records:,} records"
 
     def sections(self) -> list[str]:
-        """Return the evidence, the errors, and what is known of total variation and acceptance."""
+        """Return the evidence, the errors, and the bounds on total variation and acceptance."""
         alarm = "never reached"
         if self.alarm_at is not None:
             alarm = f"first reached at record {self.alarm_at:,}"
@@ -181,7 +182,7 @@ class LogAudit(SingleAudit):
         return [facts(rows)]
 
     def _power(self) -> str:
-        """Say which drift is found, and what the one asked for needs."""
+        """Describe the drift that is found, and the records that the requested drift needs."""
         found = (
             f"a drift ≥ {self.drift:.3g} is missed with ≤ {self.errors.missed:g}"
             if self.drift <= 1.0
@@ -194,8 +195,8 @@ class LogAudit(SingleAudit):
 
 
 def records_needed(errors: Errors = USUAL) -> int:
-    """Return how many records of a log find a drift, a total variation between the cells of one
-    sorting.
+    """Return the number of records of a log in which a drift is found, a total variation between
+    the cells of one sorting.
 
     n = min over stakes λ of the least n with n (λε − λ²/8) − λ√(n log(1/β)/2) ≥ log(1/δ) + log(all
     fixed bets): the fixed bet on the best cells then reaches 1/δ, its outputs falling short of
@@ -237,7 +238,9 @@ def _hurdle(errors: Errors) -> float:
 
 
 def _drift_found(records: int, errors: Errors) -> float:
-    """Return the drift that this many records find: `records_needed`, the other way round."""
+    """Return the smallest drift that `records` records find: `records_needed`, the other way
+    round.
+    """
     over_stakes = _FIXED_STAKES / 8 + _hurdle(errors) / (_FIXED_STAKES * records)
     return deviation(errors.missed) / math.sqrt(records) + float(over_stakes.min())
 
@@ -249,7 +252,7 @@ def server_log(
     law: Law | None = None,
     errors: Errors = USUAL,
 ) -> LogAudit:
-    r"""Test whether the outputs in a log have the laws that their records give.
+    r"""Test whether the outputs in a log have the laws of the records.
 
     Args:
         records: in the order of the text: the path of a JSONL file (the format is at the head of
@@ -319,15 +322,15 @@ def server_log(
 
 @dataclasses.dataclass(eq=False)
 class _Sorting:
-    """One way to sort tokens into cells, and the betting on it."""
+    """One way to sort tokens into cells, and the betting on this sorting."""
 
     seen: NDArray[np.float64]
     expected: NDArray[np.float64]
     log_wealth: float = 0.0
 
     def bet(self, cells: NDArray[np.int64], mass: NDArray[np.float64], hit: int) -> float:
-        """Bet with what was learnt before, then learn; return how far the favoured cells' outputs
-        exceeded their expectation.
+        """Bet on the earlier counts, then update the counts; return the surplus of the favoured
+        cells' outputs over the expectation.
         """
         sizes = np.bincount(cells, weights=mass, minlength=len(self.seen))
         factors = (self.seen + _SHRINKAGE) / (self.expected + _SHRINKAGE)
@@ -351,7 +354,7 @@ class _Sorting:
 
 
 class _State:
-    """The martingale along a log."""
+    """The test martingale along a log."""
 
     def __init__(self, law: Law | None, errors: Errors) -> None:
         self.law, self.errors = law, errors
@@ -374,7 +377,7 @@ class _State:
         return log_mean(*wealths)
 
     def add(self, record: LogRecord) -> None:
-        """Bet on one output, and note what has been reached."""
+        """Bet on one output, and note an alarm."""
         hit, mass = record.cell, record.target
         self.records += 1
         if len(self.contexts) < _contexts_needed(self.errors):
@@ -414,7 +417,8 @@ class _State:
 
 
 def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.float64]) -> float:
-    """Return a bound on the optimum, the unlisted tokens, which come last, counting as one.
+    """Return an upper bound on the optimum, with the unlisted tokens (the last entry) counted as
+    one token.
 
     Merging tokens can only raise the optimum where drafts are drawn: the first k distinct cells of
     a stream of tokens hold those of the first k distinct tokens. Where the likeliest tokens are
@@ -431,8 +435,8 @@ def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.floa
 
 
 def _by_ratio(record: LogRecord) -> NDArray[np.int64]:
-    """Sort tokens by q/p; one cell for all if the draft's law is unknown, one more for what is not
-    listed.
+    """Sort tokens by q/p; one cell for all if the draft's law is unknown, a further cell for
+    unlisted tokens.
     """
     cells = np.full(len(record.target), len(_RATIO_EDGES) + 1, dtype=np.int64)
     if record.draft is not None:
@@ -444,7 +448,7 @@ def _by_ratio(record: LogRecord) -> NDArray[np.int64]:
 
 
 def _by_rank(mass: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Sort tokens by their rank under q."""
+    """Sort tokens by the rank under q."""
     rank = np.empty(len(mass), dtype=np.int64)
     rank[np.argsort(-mass[:-1], kind="stable")] = np.arange(len(mass) - 1)
     rank[-1] = len(mass)
@@ -454,6 +458,8 @@ def _by_rank(mass: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _by_favourite(record: LogRecord) -> NDArray[np.int64]:
-    """Tell the token that p ranks first from the others; that q ranks first if p is unknown."""
+    """Separate the token that p ranks first from the others; the token that q ranks first if p is
+    unknown.
+    """
     mass = record.target if record.draft is None else record.draft
     return np.asarray(np.arange(len(mass)) == int(mass[:-1].argmax()), dtype=np.int64)

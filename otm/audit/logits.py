@@ -1,4 +1,4 @@
-"""Candidates that take raw logits: their processing of logits is audited with the rest."""
+"""Candidates that take raw logits: temperature and filters are audited with the verifier."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAWS = (IID(1), IID(2))
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogitCandidate(UniformsCandidate):
-    """A verifier that takes raw logits and does temperature, top-k, top-p and min-p by itself.
+    """A verifier that takes raw logits and applies temperature, top-k, top-p and min-p by itself.
 
     What it should do with them is `otm.Processing`, of both models alike.
 
@@ -76,7 +76,9 @@ class LogitCandidate(UniformsCandidate):
             self.processing(temperature)
 
     def processing(self, temperature: float) -> Processing:
-        """Return what the verifier should do with either model's logits at a temperature."""
+        """Return the processing that the verifier should apply to either model's logits at a
+        temperature.
+        """
         return Processing(
             temperature=temperature,
             top_k=self.top_k,
@@ -87,7 +89,7 @@ class LogitCandidate(UniformsCandidate):
 
     @functools.cached_property
     def takes_blocks(self) -> bool:
-        """Whether it fails on one token and answers a block, of which it is tried."""
+        """True if the verifier fails on one token and answers a block in trial calls."""
 
         def on_laws(p: Any, q: Any, drafts: Any, uniforms: Any) -> Any:
             return self.verify(np.log(p), np.log(q), drafts, uniforms, 1.0)
@@ -95,7 +97,8 @@ class LogitCandidate(UniformsCandidate):
         return bool(answers_blocks(on_laws, self.num_uniforms, {}))
 
     def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield integrations at each temperature, of one token or of blocks, whichever it takes.
+        """Yield integrations at each temperature, of one token or of blocks, according to the
+        verifier.
 
         Raises:
             InvalidParameter: if samples are asked for.
@@ -129,7 +132,7 @@ class LogitCandidate(UniformsCandidate):
         ]
 
     def _audited(self, instance: Any, heat: float, tolerance: float | None) -> IntegratedAudit:
-        """Carry out an audit, and say at which temperature it was."""
+        """Carry out an audit, and record the temperature."""
         on: Callable[..., tuple[IntegratedAudit, str]] = (
             self._on_block if self.takes_blocks else self._on_token
         )
@@ -153,7 +156,7 @@ class LogitCandidate(UniformsCandidate):
     def _on_token(
         self, problem: Problem, heat: float, tolerance: float | None
     ) -> tuple[IntegratedAudit, str]:
-        """Audit it on raw logits that are the logarithms of a problem's laws."""
+        """Audit the verifier on raw logits that are the logarithms of a problem's laws."""
         p, q, process = _logits(problem.draft), _logits(problem.target), self.processing(heat)
 
         def verify(_draft: Any, _target: Any, drafts: Any, uniforms: Any) -> Any:
@@ -170,7 +173,7 @@ class LogitCandidate(UniformsCandidate):
     def _on_block(
         self, models: Models, heat: float, tolerance: float | None
     ) -> tuple[IntegratedAudit, str]:
-        """Audit it on raw logits that are the logarithms of two models' laws."""
+        """Audit the verifier on raw logits that are the logarithms of two models' laws."""
         tables: list[Any] = [models.draft, models.target]
         gamma = models.num_drafts
         logits = [{c: _logits(row) for c, row in model.table.items()} for model in tables]
@@ -192,6 +195,6 @@ class LogitCandidate(UniformsCandidate):
 
 
 def _logits(mass: Any) -> NDArray[np.float64]:
-    """Return raw logits of a distribution at temperature 1, which are not normalised."""
+    """Return raw, unnormalised logits of a distribution at temperature 1."""
     with np.errstate(divide="ignore"):
         return np.asarray(_SHIFT + np.log(mass))

@@ -46,14 +46,14 @@ class OneTokenCandidate(DraftedCandidate):
 
     @abc.abstractmethod
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
-        """Draw drafts, and verify them, so many times."""
+        """Draw drafts and verify them, `size` times."""
 
     @abc.abstractmethod
     def supports(self, law: Law) -> bool:
-        """Return whether it takes drafts of a law."""
+        """True if the candidate takes drafts of a law."""
 
     def laws(self) -> Sequence[Law]:
-        """Return the first kind of law that it supports, for drafts of no given law."""
+        """Return the laws of the first supported kind, for drafts of no given law."""
         ks = (*standard.DRAFTS, *standard.MANY_DRAFTS)
         kinds: list[type[Law]] = [IID, *LAWS]
         supported = (
@@ -79,7 +79,7 @@ class OneTokenCandidate(DraftedCandidate):
         ]
 
     def drawing(self, given: Problem, rng: np.random.Generator) -> Drawing:
-        """Return what draws outputs on a problem."""
+        """Return the sampler of outputs on a problem."""
         mean = given.draft if given.draft.ndim == 1 else given.draft.mean(axis=0)
         return Drawing(
             functools.partial(self.draw, given, rng),
@@ -98,20 +98,22 @@ def _instance(name: str, given: Problem, *, usual: bool) -> Instance:
 
 
 class IntegrableTokenCandidate(OneTokenCandidate, IntegrableCandidate):
-    """One whose law can be integrated over its uniforms and every draft."""
+    """A candidate of one token whose law can be integrated over the uniforms and every draft."""
 
     @abc.abstractmethod
     def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
         """Return the exact audit on one problem."""
 
     def smallest(self, given: Problem, tolerance: float | None) -> ExactAudit | None:
-        """Return the audit of the smallest problem found on which it fails, of so many drafts."""
+        """Return the audit of the smallest problem found, of at most as many drafts, on which the
+        candidate fails.
+        """
         return shrink(self, law=given.law, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
-    """A verifier of one token that takes its randomness as an argument.
+    """A verifier of one token, given the uniforms as an argument.
 
     Args:
         verify: the function, `verify(draft, target, drafts, uniforms)`.
@@ -141,7 +143,7 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
         return Drawn(outputs, drafts, said)
 
     def supports(self, law: Law) -> bool:
-        """Return True: a function is told nothing of the law."""
+        """Return True: no law is passed to a function."""
         return True
 
     def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
@@ -160,7 +162,7 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class VerifierCandidate(IntegrableTokenCandidate):
-    """One of the library's verifiers: its kernel is summed, its sampler run.
+    """A verifier of the library: the exact kernel is summed, the sampler run.
 
     Args:
         verifier: the verifier; one made by `otm.from_callable` is integrated as its function.
@@ -176,15 +178,15 @@ class VerifierCandidate(IntegrableTokenCandidate):
 
     @property
     def name(self) -> str:  # type: ignore[override]  # never assigned
-        """As the verifier is written."""
+        """The verifier's `repr`."""
         return repr(self.verifier)
 
     def limited(self, deadline: Deadline) -> VerifierCandidate:
-        """Return itself: it is fast."""
+        """Return the candidate unchanged: library verifiers are fast."""
         return self
 
     def supports(self, law: Law) -> bool:
-        """Return what the verifier says."""
+        """True if the verifier supports the law."""
         return self.verifier.supports(law)
 
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
@@ -203,7 +205,7 @@ class VerifierCandidate(IntegrableTokenCandidate):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchCandidate(KernelCandidate, OneTokenCandidate):
-    """A kernel that verifies rows in batches with randomness of its own; it is sampled.
+    """A kernel that verifies rows in batches with hidden randomness, audited by samples.
 
     Args:
         verify: the function, `verify(draft, target, drafts, rng)` with `drafts` `(m, k)`; it
@@ -221,12 +223,13 @@ class BatchCandidate(KernelCandidate, OneTokenCandidate):
     called: ClassVar[str] = "verify(draft, target, drafts (m, k), rng)"
 
     def supports(self, law: Law) -> bool:
-        """Return True: a kernel is told nothing of the law."""
+        """Return True: no law is passed to a kernel."""
         return True
 
     def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[BatchCandidate, str]:
-        """Return it as called with so many rows at a time; the answer to one is right for another,
-        since they have one pair of laws.
+        """Return the kernel called on `rows` rows at a time.
+
+        The answer to one row is right for another, since all rows have one pair of laws.
         """
 
         def called(draft: Any, target: Any, drafts: Any, rng: Any) -> NDArray[np.int64]:
@@ -254,7 +257,7 @@ def _drafts(problem: Problem, rng: np.random.Generator, size: int) -> NDArray[np
 
 
 def as_one_token(thing: object) -> OneTokenCandidate:
-    """Return a candidate of one token: as it is, of a library's verifier, or of a function."""
+    """Return a candidate of one token, made from a verifier or a function where necessary."""
     if isinstance(thing, OneTokenCandidate):
         return thing
     if isinstance(thing, Verifier):
@@ -263,7 +266,7 @@ def as_one_token(thing: object) -> OneTokenCandidate:
 
 
 def _as_integrable(thing: object) -> IntegrableTokenCandidate:
-    """Return one that can be integrated, or say what is needed."""
+    """Return an integrable candidate, or raise an error that names the missing part."""
     found = as_one_token(thing)
     if isinstance(found, IntegrableTokenCandidate):
         return found
@@ -271,7 +274,7 @@ def _as_integrable(thing: object) -> IntegrableTokenCandidate:
 
 
 def exact(candidate: object, problem: Problem, *, tolerance: float | None = None) -> ExactAudit:
-    """Integrate a verifier over its uniforms and every draft, and compare its law with the target.
+    """Integrate a verifier over the uniforms and every draft, and compare the law with the target.
 
     Args:
         candidate: a function `verify(draft, target, drafts, uniforms)` (`otm.audit.candidate`), a
@@ -312,8 +315,8 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
 def library_sampler(
     verifier: Verifier, problem: Problem, *, tolerance: float | None = None
 ) -> ExactAudit:
-    """Integrate what one of the library's samplers executes, drawing of the drafts included, over
-    all its uniforms.
+    """Integrate the execution of one of the library's samplers, drawing of the drafts included,
+    over all uniforms.
 
     Nothing is taken from the law's enumeration or the rule's kernel: an independent account of the
     same scheme.

@@ -1,11 +1,11 @@
-"""What every audit gives: a verdict, what the verdict covers, and a report made of its figures.
+"""The common parts of all audits: a verdict, the coverage of the verdict, and a report made of the
+figures.
 
-What was tested, by what, and what was not is a `Coverage`; the line that stands over every report
-is written from it. A result keeps its data and says its verdict (`Audit.verdict`), what was tested
-(`Audit.coverage`),
-one row for a table of many (`Audit.row`), the sections of its report (`Audit.sections`) and its
-picture (`Audit.picture`). All that is printed, put in tables or drawn is made of these, here.
-`facts` and `listing` render the sections, `format_probability` the numbers in them.
+Instances, methods and untested faults form a `Coverage`; the line above every report is written
+from it. An audit has data and gives a verdict (`Audit.verdict`), the coverage (`Audit.coverage`),
+one row for a table of many audits (`Audit.row`), the sections of the report (`Audit.sections`) and
+a picture (`Audit.picture`). All prints, tables and drawings are made of these, here. `facts` and
+`listing` render the sections, `format_probability` the numbers in them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ STATE, LONGER_STATE = "state kept between calls", "state kept over more than two
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What was tested, by what, and what was not; `str` gives a line each.
+    """The coverage of an audit: instances, methods and untested faults; `str` gives a line each.
+    `str` gives a line each.
 
     Attributes:
         instances: names of the problems, models or logs.
@@ -116,7 +117,7 @@ class Coverage:
 
 
 def coverage_of_problem(problem: Problem) -> Coverage:
-    """Return what an audit of one token on one problem covers, but for how.
+    """Describe the instance of a one-token audit; the method is filled in later.
 
     >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.75, 0.25], law=otm.IID(2))
@@ -135,7 +136,7 @@ def coverage_of_problem(problem: Problem) -> Coverage:
 
 
 def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) -> Coverage:
-    """Return the coverage of several audits, by label, and of what was left out.
+    """Merge the coverages of several audits, by label, and the list of untested faults.
 
     >>> one = Coverage(
     ...     instances=("a",), drafts=(1,), vocabulary=(2,), by=(("exact integration", 1),)
@@ -183,7 +184,7 @@ def _union(numbers: Iterable[tuple[Number, ...]]) -> tuple[Number, ...]:
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:
-    """Print numbers, neighbours as a range: nothing between them is passed over.
+    """Print numbers, with neighbours as a range: no number between the ends is missing.
 
     >>> _ranges((1, 2, 3, 8)), _ranges((2, 4, 48, 300, 2000))
     ('1..3, 8', '2, 4, 48, 300, 2,000')
@@ -237,7 +238,8 @@ MOST_ROWS = 12
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Audit(OneTable):
-    """What an audit says about a candidate; `str` gives the report in Markdown.
+    """The result of an audit of one candidate; `str` gives the report in Markdown. `str` gives the
+    report in Markdown.
 
     Attributes:
         name: of the candidate.
@@ -253,30 +255,32 @@ class Audit(OneTable):
     @property
     @abc.abstractmethod
     def verdict(self) -> Verdict:
-        """Whether the output has the target's law."""
+        """The verdict on whether the output has the target's law."""
 
     @property
     @abc.abstractmethod
     def coverage(self) -> Coverage:
-        """What the verdict covers."""
+        """The coverage of the verdict."""
 
     @property
     @abc.abstractmethod
     def severity(self) -> float:
-        """The total variation to the target: as found, or the lower end of its 95 % interval."""
+        """The total variation to the target: the exact value, or the lower end of the 95 %
+        interval.
+        """
 
     @property
     @abc.abstractmethod
     def parts(self) -> Mapping[str, Audit]:
-        """The audits that it consists of, by instance: itself alone, but for a battery."""
+        """The parts of the audit, by instance: the audit alone, except for a battery."""
 
     @abc.abstractmethod
     def row(self) -> tuple[str, str, str]:
-        """Return total variation, KL(q‖π) and a remark, as a table of many audits shows them."""
+        """Return total variation, KL(q‖π) and a remark, for a table of many audits."""
 
     @abc.abstractmethod
     def sections(self) -> list[str]:
-        """Return the parts of the report below its head, in Markdown."""
+        """Return the parts of the report below the head, in Markdown."""
 
     @abc.abstractmethod
     def picture(self, ax: Any) -> None:
@@ -290,7 +294,7 @@ class Audit(OneTable):
 
     @property
     def headline(self) -> str:
-        """The verdict with its number."""
+        """The verdict with a number."""
         covered = self.coverage
         tried = len(covered.instances) + covered.raised
         unfollowed = f" but for {covered.unfollowed:.1g} of the draws, which were not followed"
@@ -305,13 +309,13 @@ class Audit(OneTable):
         return self.verdict + numbers.get(self.verdict, found)
 
     def head(self) -> str:
-        """Return the verdict, what it covers, and why it is not exact where that was tried."""
+        """Return the verdict, the coverage, and the reason for a law that is not exact."""
         reason = f"\nNot traced, since {self.reason.rstrip('.')}." if self.reason else ""
         guess = f" ({covered.taken_for})" if (covered := self.coverage).taken_for else ""
         return f"## `{self.name}`: {self.headline}{guess}\n{covered}{reason}"
 
     def figures(self) -> str:
-        """Return the report without its head."""
+        """Return the report without the head."""
         return "\n\n".join(self.sections())
 
     def data(self) -> Table:
@@ -343,12 +347,12 @@ class SingleAudit(Audit):
 
     @property
     def parts(self) -> Mapping[str, Audit]:
-        """Itself."""
+        """The audit itself, as the only part."""
         return {", ".join(self.coverage.instances): self}
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Render pairs (what, figure) as a section.
+    """Render pairs (name, figure) as a section.
 
     >>> print(facts([("optimum", "3/4")]))
     | | |
@@ -359,7 +363,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def listing(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Render the first `MOST_ROWS` rows as a section, and say how many there are beside them."""
+    """Render the first `MOST_ROWS` rows as a section, and the number of all others."""
     shown = list(rows[:MOST_ROWS])
     if len(rows) > MOST_ROWS:
         shown.append(("…", f"{len(rows) - MOST_ROWS} more", *[""] * (len(head) - 2)))
@@ -367,7 +371,7 @@ def listing(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def format_probability(value: float) -> str:
-    """Write a probability as a fraction where a small one is meant, else to six digits.
+    """Format a probability as a fraction where a small one is meant, else with six digits.
 
     >>> format_probability(0.625), format_probability(1 / 3), format_probability(0.1234567)
     ('5/8', '1/3', '0.123457')
@@ -381,7 +385,7 @@ def format_probability(value: float) -> str:
 
 
 def format_probabilities(values: Any) -> str:
-    """Write a distribution, or one for each row, shortened beyond twelve entries.
+    """Format a distribution, or one for each row, shortened beyond `MOST_ENTRIES` entries.
 
     >>> format_probabilities([[0.5, 0.5], [0.25, 0.75]])
     '(1/2, 1/2); (1/4, 3/4)'

@@ -1,4 +1,4 @@
-"""Two runs that should write the same text: is where they differ rounding, or a fault?
+"""The audit of two runs that should write the same text: are the differences rounding, or a fault?
 
 Greedy decoding with speculation on should write what it writes without; so should sampling with one
 seed and noise shared by position. But a token decoded in a batch of k + 1 rows has other roundings
@@ -67,7 +67,9 @@ _Pair = tuple[LoggedText, LoggedText]
 
 
 class Place(NamedTuple):
-    """A token of a text in both runs; places are ordered by it, then by their text.
+    """A token of a text in both runs.
+
+    Places are ordered by `token`, then by `text`.
 
     Attributes:
         token: number of the token in its text, from 0.
@@ -92,7 +94,8 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SameTextAudit(SingleAudit):
-    """What two runs of the same prompts say of each other; `str` gives the report in Markdown.
+    """The comparison of two runs of the same prompts; `str` gives the report in Markdown. `str`
+    gives the report in Markdown.
 
     Attributes:
         texts, tokens: how many the plain run holds.
@@ -121,7 +124,7 @@ class SameTextAudit(SingleAudit):
 
     @property
     def verdict(self) -> Verdict:
-        """Identical, rounding, a fault, or none."""
+        """The verdict: identical, rounding, a fault, or none."""
         if self.faults:
             return "fault"
         if self.obstacle:
@@ -130,7 +133,7 @@ class SameTextAudit(SingleAudit):
 
     @property
     def coverage(self) -> Coverage:
-        """Two runs, and what they cannot show."""
+        """The two runs, and the faults that no two runs can show."""
         taken = (
             f"changes up to {_COARSE:g} at the first {_FIRST} positions, which teach rounding"
             if self.tolerance is None
@@ -151,7 +154,7 @@ class SameTextAudit(SingleAudit):
 
     @property
     def severity(self) -> float:
-        """The total variation of what is written at the fault; 0 without one."""
+        """The total variation of the written tokens at the fault; 0 without a fault."""
         return float(self.verdict == "fault")
 
     def picture(self, ax: Any) -> None:
@@ -164,11 +167,13 @@ class SameTextAudit(SingleAudit):
         drawing.draw_lines(ax, lines, xlabel="positions, the largest change first", ylabel="nats")
 
     def row(self) -> tuple[str, str, str]:
-        """Return the total variation, and what was found."""
+        """Return the total variation and the finding."""
         return f"{self.severity:g}", "", self.detail
 
     def sections(self) -> list[str]:
-        """Return the noise, what it explains, and the places where texts part."""
+        """Return the noise, the differences explained by the noise, and the places where texts
+        part.
+        """
         rows = [("texts", f"{self.texts:,} of {self.tokens:,} tokens in all")]
         if self.changes.size:
             typical, most = np.quantile(self.changes, [0.5, 1.0])
@@ -275,7 +280,7 @@ def same_text(
 
 
 def _texts_of(run: Any, label: str, same_seed: bool) -> list[LoggedText]:
-    """Return the texts of a run, whose values must be what they are taken for."""
+    """Return the texts of a run; raise an error where the values cannot be log-probabilities."""
     if isinstance(run, str | os.PathLike):
         texts = read_texts(run)
     elif isinstance(run, Sequence):
@@ -294,7 +299,7 @@ def _texts_of(run: Any, label: str, same_seed: bool) -> list[LoggedText]:
 
 
 def _unlike(plain: Sequence[LoggedText], speculative: Sequence[LoggedText]) -> str:
-    """Say why two runs cannot be compared text by text, "" if they can."""
+    """Return the reason why two runs cannot be compared text by text, "" if there is none."""
     if not plain or len(plain) != len(speculative):
         return f"the runs hold {len(plain):,} and {len(speculative):,} texts"
     prompts = [(one.prompt, other.prompt) for one, other in zip(plain, speculative, strict=True)]
@@ -307,7 +312,9 @@ def _unlike(plain: Sequence[LoggedText], speculative: Sequence[LoggedText]) -> s
 
 
 class _Comparison:
-    """The places of all texts, the limits that are learnt along them, and what is beyond these."""
+    """The places of all texts, the limits learnt along the texts, and the places beyond the
+    limits.
+    """
 
     def __init__(self, pairs: Sequence[_Pair], tolerance: float | None, level: float) -> None:
         self.positions: list[Place] = []
@@ -334,13 +341,13 @@ class _Comparison:
 
     @property
     def limit(self) -> float | None:
-        """The limit that all changes teach; the one before the first fault, if there is one."""
+        """The limit that all changes teach; the limit before the first fault, if there is one."""
         if not self.limits:
             return None
         return self._limit_at(min(self.faults)) if self.faults else self.limits[-1]
 
     def _compare(self, number: int, plain: LoggedText, speculative: LoggedText) -> None:
-        """Compare two texts up to their first difference; a forced one to its end."""
+        """Compare two texts up to the first difference, or to the end if the text is forced."""
         length = min(len(plain.tokens), len(speculative.tokens))
         for j in range(length):
             chosen, written = plain.tokens[j], speculative.tokens[j]
@@ -361,7 +368,8 @@ class _Comparison:
             self.differences.append(_end(number, length, plain, speculative))
 
     def expected(self) -> tuple[float, float]:
-        """Return how many flips the noise of the runners-up makes of all margins, and ±.
+        """Return the mean number of flips that the runners-up's noise causes over all margins, and
+        the deviation.
 
         A margin m is flipped by a change beyond m in one of two directions; one of m makes a tie,
         which is broken either way.
@@ -378,14 +386,14 @@ class _Comparison:
         return float(flipped.sum()), math.sqrt(float((flipped * (1.0 - flipped)).sum()))
 
     def _limit_at(self, place: Place) -> float:
-        """Return the limit learnt before a place; the first one for what comes before it."""
+        """Return the limit learnt before a place; the first limit for the places before that."""
         if not self.limits:
             return math.inf
         index = bisect.bisect_right(self.sizes, bisect.bisect_left(self.positions, place[:2])) - 1
         return self.limits[max(0, index)]
 
     def _beyond(self) -> list[Place]:
-        """Return the differences, and the first change of each text, beyond their limits."""
+        """Return the differences, and the first change of each text, beyond the limits."""
         judged = self.positions[self.sizes[0] :] if self.sizes else []
         changed = [one for one in judged if one.change > self._limit_at(one)]
         first = {one.text: one for one in reversed(changed)}
@@ -400,7 +408,7 @@ class _Comparison:
         ]
 
     def obstacle(self) -> str:
-        """Say what stands in the way of a verdict on the differences, "" if nothing does."""
+        """Return the obstacle to a verdict on the differences, "" if there is none."""
         unknown = [one for one in self.differences if math.isnan(one.change)]
         if unknown:
             return f"{_named(unknown[0])} has no log-probabilities to judge the difference by"
@@ -428,7 +436,9 @@ class _Comparison:
 
 
 def _lead(top: _Top, ahead: Token, behind: Token | None = None) -> float:
-    """Return how far a token is ahead of another, or of all others, at least; NaN if unknown."""
+    """Return a lower bound on the lead of a token over another, or over all others; NaN if unknown.
+    NaN if unknown.
+    """
     others = [value for name, value in top.items() if name != ahead]
     if ahead not in top or not others:
         return math.nan
@@ -436,7 +446,7 @@ def _lead(top: _Top, ahead: Token, behind: Token | None = None) -> float:
 
 
 def _moved(before: _Top, after: _Top, chosen: Token) -> list[float]:
-    """Return by how much the log-odds of the likeliest rivals against a token differ."""
+    """Return the change of the log-odds of the likeliest rivals against a token."""
     if chosen not in before or chosen not in after:
         return []
     likeliest = sorted(before, key=before.__getitem__, reverse=True)[:_RIVALS]
@@ -459,7 +469,7 @@ def _flip(number: int, j: int, chosen: Token, plain: LoggedText, speculative: Lo
 
 
 def _pattern(plain: LoggedText, speculative: LoggedText, j: int) -> str:
-    """Say how the rest of two texts agrees after a shift, "" if it does not."""
+    """Describe the shift after which the rests of two texts agree, "" if there is none."""
     one, other = plain.tokens, speculative.tokens
     for shift in range(1, _LONGEST_SHIFT + 1):
         moved = _counted(shift, "token")
@@ -472,7 +482,7 @@ def _pattern(plain: LoggedText, speculative: LoggedText, j: int) -> str:
 
 
 def _agree(one: Sequence[Token], other: Sequence[Token]) -> bool:
-    """Say whether two texts begin with the same tokens, enough of them to tell."""
+    """True if two texts begin with the same `_ALIGNED` tokens."""
     return len(one) >= _ALIGNED <= len(other) and one[:_ALIGNED] == other[:_ALIGNED]
 
 
@@ -501,8 +511,8 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _unchosen(pairs: Sequence[_Pair], limit: float | None, level: float) -> tuple[list[Place], str]:
-    """Return a token of the second run that is not the likeliest of its own list, as a fault; or
-    say that this is so of the first.
+    """Return a token of the second run that is not the likeliest of the list, as a fault; or a
+    message that this holds of the first run.
     """
     most = _COARSE if limit is None else limit
     usual = [one.change for text, _ in pairs if not text.forced for one in _behind(0, text)]
@@ -520,7 +530,7 @@ def _unchosen(pairs: Sequence[_Pair], limit: float | None, level: float) -> tupl
 
 
 def _behind(number: int, text: LoggedText) -> Iterator[Place]:
-    """Yield how far each token of a text is behind the likeliest of its own list."""
+    """Yield the distance of each token of a text to the likeliest of the token's list."""
     for j, (token, top) in enumerate(zip(text.tokens, text.top, strict=True)):
         if len(top) > 1 and not nameless(token):
             best = max(top, key=top.__getitem__)
@@ -536,7 +546,7 @@ def _said(
     expected: tuple[float, float],
     limit: float | None,
 ) -> str:
-    """Return what the headline says beside the verdict."""
+    """Return the text of the headline beside the verdict."""
     if faults:
         said = f"at {_named(faults[0])}, {faults[0].words}"
         beyond = limit is not None and limit < faults[0].change < math.inf

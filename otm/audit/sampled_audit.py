@@ -1,4 +1,4 @@
-"""The sampled audit: any callable, any vocabulary, randomness of its own; an alarm is false with a
+"""The sampled audit: any callable, any vocabulary, hidden randomness; an alarm is false with a
 stated, proved probability.
 """
 
@@ -57,7 +57,7 @@ LARGEST_BATCH = 20_000
 
 
 class Drawn(NamedTuple):
-    """Outputs that were drawn.
+    """A batch of drawn outputs.
 
     Attributes:
         outputs: tokens `(m,)`.
@@ -71,7 +71,7 @@ class Drawn(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """What draws outputs, and what they are held against.
+    """A sampler of outputs, with the target law for the comparison.
 
     Attributes:
         draw: draws so many outputs.
@@ -94,7 +94,8 @@ class Drawing(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SampledAudit(SingleAudit):
-    """What samples say about a verifier on one problem; `str` gives the report in Markdown.
+    """The evidence of samples about a verifier on one problem; `str` gives the report in Markdown.
+    `str` gives the report in Markdown.
 
     Attributes:
         samples: how many outputs were drawn.
@@ -138,12 +139,12 @@ class SampledAudit(SingleAudit):
 
     @property
     def alarm(self) -> float:
-        """The logarithm of the evidence that is an alarm."""
+        """The logarithm of evidence from which on there is an alarm."""
         return math.log(2.0 / self.errors.false_alarm)
 
     @property
     def found_by(self) -> str:
-        """Which of the two tests raised the alarm: "evidence", "distance" or ""."""
+        """The test that raised the alarm: "evidence", "distance" or ""."""
         if self.log_e_value >= self.alarm:
             return "evidence"
         return (
@@ -152,8 +153,8 @@ class SampledAudit(SingleAudit):
 
     @property
     def verdict(self) -> Verdict:
-        """An alarm is false as rarely as `errors` say; without one there must be enough samples to
-        see `asked`.
+        """The verdict: an alarm is false with the probability in `errors`; without one there must
+        be enough samples to see `asked`.
         """
         if self.found_by:
             return "not lossless"
@@ -163,12 +164,15 @@ class SampledAudit(SingleAudit):
 
     @property
     def samples_needed(self) -> int:
-        """How many samples find `asked`, at these cells: what T needs grows with 1/ε²."""
+        """The number of samples that find `asked`, at these cells.
+
+        The need of T grows with 1/ε².
+        """
         return math.ceil(self.planned * (self.detect / self.asked) ** 2)
 
     @property
     def coverage(self) -> Coverage:
-        """What was tested, by how many samples, and what so many do not show."""
+        """The tested instance, the number of samples, and the faults that samples cannot show."""
         pooled = self.cells < max(self.tested.vocabulary)
         hidden = ("differences between tokens of similar q/p where sampled",) if pooled else ()
         return dataclasses.replace(
@@ -207,14 +211,14 @@ class SampledAudit(SingleAudit):
         )
 
     def row(self) -> tuple[str, str, str]:
-        """Return the interval of the total variation, and what was found or is missed."""
+        """Return the interval of the total variation, and the finding or the power."""
         power = f"≥ {self.detect:.3g} missed with ≤ {self.errors.missed:g}"
         if self.found_by:
             power = f"found in {self.samples:,} samples"
         return self.total_variation.interval_text, "", power
 
     def sections(self) -> list[str]:
-        """Return how many samples were drawn, what both tests say, and the intervals."""
+        """Return the number of samples, the results of both tests, and the intervals."""
         evidence, distance = f"evidence e^{self.log_e_value:.4g}", f"distance {self.distance:.6g}"
         found = {
             "evidence": f"{evidence} against the target's law, alarm at e^{self.alarm:.4g}",
@@ -248,12 +252,13 @@ _MOST_JOINT = 64
 
 
 def jointly(drawing: Drawing, rows: int) -> Drawing:
-    """Return what draws batches of so many rows, of which several rows' outputs are one outcome.
+    """Return the sampler of batches of `rows` rows, with the joint outputs of several rows as one
+    outcome.
 
-    These are the first two, the middle and the last two; of batches of one row those of two calls,
-    one after the other. A fault in one row shows in their joint law, and so do rows that share
-    their randomness, and what is kept between the calls. Where there are many outcomes, they are of
-    the rows' first tokens.
+    These rows are the first two, the middle and the last two; with batches of one row they come
+    from two calls, one after the other. A fault in one row shows in the joint law, and so do rows
+    that share their randomness, and state kept between the calls. Where there are too many
+    outcomes, only the first tokens of the rows are taken.
 
     Args:
         drawing: what draws outputs by batches of so many rows.
@@ -424,7 +429,9 @@ def outputs(
 
 @dataclasses.dataclass(eq=False)
 class _Tally:
-    """Counts so far: of outputs by cell, of those among their drafts, of those said accepted."""
+    """The counts so far: of outputs by cell, of outputs among the drafts, of outputs reported
+    accepted.
+    """
 
     counts: NDArray[np.int64]
     members: int = 0
@@ -445,7 +452,7 @@ class _Tally:
             self.accepted += int(np.count_nonzero(flags))
 
     def log_e_value(self, mass: NDArray[Any], optimum: float | None) -> float:
-        """Return the evidence against q, and of more outputs among the drafts than α* allows."""
+        """Return the evidence against q, and for more outputs among the drafts than α* allows."""
         counted = float(log_evidence(self.counts, mass))
         if optimum is None:
             return counted
@@ -518,7 +525,7 @@ def _excess(
     cell: NDArray[np.int64],
     shape: tuple[int, ...],
 ) -> str:
-    """Say what came out too often, in the cell that is the strongest evidence of it."""
+    """Describe the excess of the cell with the strongest evidence."""
     samples = counts.sum()
     expected = samples * mass
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -80,8 +80,8 @@ Instance = TypeVar("Instance")
 def _first_failing(
     audit: Callable[[Instance], Integrated], instances: Iterable[Instance]
 ) -> Integrated | None:
-    """Return the first audit that says "not lossless", or the first that says "not exact" if none
-    does; where the callable fails, none is said.
+    """Return the first audit with the verdict "not lossless", else the first with "not exact"; None
+    if the callable fails.
     """
     nearly = None
     for instance in instances:
@@ -170,7 +170,9 @@ def pairs_with_denominator(
 
 
 def _laws_up_to(num_tokens: int, largest: int) -> list[tuple[int, NDArray[Any]]]:
-    """Return all rational distributions with at most this least common denominator, with theirs."""
+    """Return all rational distributions with at most this least common denominator, each with the
+    denominator.
+    """
     denominators = range(1, largest + 1)
     return [(d, law) for d in denominators for law in rational_laws(num_tokens, d)]
 

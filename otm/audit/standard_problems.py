@@ -1,5 +1,4 @@
-"""What is tested unless one asks for something else: standard instances, on which the mistakes show
-that pass unseen elsewhere.
+"""Standard instances of the batteries, on which mistakes show that pass unseen elsewhere.
 
 For one token: zeros of the target under the draft and the reverse, ties, equal and disjoint laws,
 point masses, a truncated (top-p) target, masses below the clamps found in code (1e-8), vocabulary
@@ -247,13 +246,13 @@ def floor_of(name: str) -> float:
 
 
 def is_needed(name: str, size: int, *, usual: bool) -> bool:
-    """Return whether a verdict needs an instance with so many drafts, of a usual number or not."""
+    """True if a verdict needs an instance with `size` drafts, of a usual number or not."""
     return name == GIVEN or (usual and name in {**INSTANCES, **MODELS} and size <= NEEDED)
 
 
 def long_tailed(num_tokens: int) -> tuple[Masses, Masses]:
-    """Return (Zipf, its mean with Zipf in another order): a draft and a target as of language
-    models, the same on every call.
+    """Return (Zipf, the mean of Zipf and a permuted Zipf): a draft and a target like language
+    models', the same on every call.
     """
     draft = zipf(num_tokens)
     target = 0.5 * draft + 0.5 * np.random.default_rng(num_tokens).permutation(draft)
@@ -261,7 +260,7 @@ def long_tailed(num_tokens: int) -> tuple[Masses, Masses]:
 
 
 def names_of(selection: str, k: int, *, every: bool) -> Iterable[str]:
-    """Return the names of the instances that k drafts are tried on.
+    """Return the names of the instances on which k drafts are tried.
 
     Args:
         selection: "standard" or "all", which has the long tails as well; "few"; or "large", what is
@@ -279,7 +278,7 @@ def names_of(selection: str, k: int, *, every: bool) -> Iterable[str]:
 def problems_of(
     selection: str, law: Law, *, every: bool, pair: Tables | None
 ) -> Iterator[tuple[str, Problem]]:
-    """Yield the problems of a selection under a law, with their names.
+    """Yield the problems of a selection under a law, with names.
 
     Args:
         selection: "integrable", or as of `names_of`.
@@ -298,7 +297,7 @@ def problems_of(
 
 
 def problems_named(names: Iterable[str], law: Law) -> Iterator[tuple[str, Problem]]:
-    """Yield those of the instances that the law can draw from, with their names."""
+    """Yield the named instances from which the law can draw, each with the name."""
     for name in names:
         draft, target = instance(name)
         with contextlib.suppress(InvalidParameter):  # more drafts than tokens
@@ -306,8 +305,8 @@ def problems_named(names: Iterable[str], law: Law) -> Iterator[tuple[str, Proble
 
 
 def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
-    """Yield the instances that the law can draw from and that are small enough to integrate, with
-    their names.
+    """Yield the instances from which the law can draw and that are small enough to integrate, with
+    names.
     """
     names = FEW_TOKENS if law.size in MANY_DRAFTS else (*INSTANCES, *TAILS, *BESIDE)
     for name, problem in problems_named(names, law):
@@ -316,15 +315,15 @@ def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
 
 
 def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[Any]:
-    """Return a distribution `(V,)` as the law takes it: itself, or for different drafters itself
-    turned by 0, 1, 2, … tokens.
+    """Return a distribution `(V,)` in the shape of the law's draft: unchanged, or for different
+    drafters one copy each, rolled by 0, 1, 2, … tokens.
     """
     shape = law.draft_shape(len(draft))
     return np.stack([np.roll(draft, turn) for turn in range(math.prod(shape[:-1]))]).reshape(shape)
 
 
 def last_token(context: Sequence[int]) -> int:
-    """Return the last token, 0 in the beginning."""
+    """Return the last token, 0 for an empty context."""
     return context[-1] if len(context) else 0
 
 
@@ -350,11 +349,11 @@ MODELS: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {
 
 
 def window_models() -> dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]]:
-    """Return models of two tokens in which one law is confident, at the root and below it, by name;
-    and two in which draft and target hardly differ.
+    """Return models of two tokens in which one law is confident, at the root and below, by name;
+    and two pairs in which draft and target hardly differ.
 
-    After token 0 and after token 1 it is the target on the draft's favourite, the target off it,
-    or the draft.
+    After token 0 and after token 1 the target is confident on the draft's favourite or off it, or
+    the draft is confident.
     """
     found: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {
         name: (((0.6, 0.4), (0.3, 0.7)), ((0.6 + by, 0.4 - by), (0.3 - by, 0.7 + by)), last_token)
@@ -435,8 +434,8 @@ CHANCE_LAWS: tuple[Laws, Laws] = (
 
 
 def few_positions(gamma: int) -> tuple[TableModel, TableModel]:
-    """Return models that leave to chance the first, a middle and the last of γ positions and the
-    one after them, and agree on a token at all others.
+    """Return models that leave the first, a middle and the last of γ positions and the next one to
+    chance, and agree on a token at all other positions.
     """
     rows: list[list[Masses]] = [[(1.0, 0.0)] * (gamma + 1) for _ in range(2)]
     for place, *laws in zip((0, gamma // 2, gamma - 1, gamma), *CHANCE_LAWS, strict=True):
@@ -449,7 +448,7 @@ def few_positions(gamma: int) -> tuple[TableModel, TableModel]:
 def placed_model(
     laws: Sequence[Any], place: Callable[[Sequence[int]], int], depth: int
 ) -> TableModel:
-    """Return a model with `laws[place(context)]`, over and over, after every short context."""
+    """Return a model with the law `laws[place(context)]`, cyclically, after every short context."""
     return table_model(lambda context: laws[place(context) % len(laws)], len(laws[0]), depth)
 
 
@@ -458,8 +457,8 @@ Tables = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def chained_models(pair: Tables | None = None) -> dict[str, tuple[MarkovModel, MarkovModel]]:
-    """Return pairs (draft, target) on two or three tokens that know every context, for steps and
-    trees, by name, those of `WINDOW_MODELS` last; or the pair of the tables given.
+    """Return pairs (draft, target) of Markov chains for steps and trees, by name, with
+    `WINDOW_MODELS` last; or the pair of the given tables.
     """
     chains: dict[str, tuple[Any, Any]] = (
         {GIVEN: pair}
@@ -479,7 +478,7 @@ def _chain(rows: Any) -> MarkovModel:
 
 
 def written(draft: LanguageModel, target: LanguageModel) -> str:
-    """Return Python that makes a pair of chains, or of windows on them."""
+    """Return Python code for a pair of chains, or of windows on them."""
     return "".join(
         f"{name} = {_written(model)}\n" for name, model in (("draft", draft), ("target", target))
     )
@@ -494,8 +493,9 @@ def _written(model: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Windowed(OneByOne):
-    """A model that leaves a few positions to chance: before and after them the last token comes
-    again, 0 in the beginning.
+    """A model that leaves a few positions to chance.
+
+    Before and after these the last token is repeated, 0 in the beginning.
 
     Args:
         model: its law at these positions.
@@ -515,7 +515,9 @@ class Windowed(OneByOne):
         return self.model.num_tokens
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the model's law where it is left to chance, else the last token."""
+        """Return the model's law at positions left to chance, elsewhere a point mass on the last
+        token.
+        """
         if self.first <= len(context) < self.end:
             return self.model.next(context)
         law = np.zeros(self.num_tokens)

@@ -1,4 +1,4 @@
-"""A verifier under test: the default battery as one assertion, or each of its checks as a test.
+"""Tests of a verifier: the default battery as one assertion, or each check as a test of pytest.
 
 `parametrize_with_checks` is for a pytest file of one's own::
 
@@ -56,7 +56,7 @@ def assert_lossless(candidate: object, **options: Any) -> BatteryAudit:
 
 
 def import_path_of(candidate: object, name: str) -> str:
-    """Return "module:function" of a callable that can be imported so, else its name."""
+    """Return the import path "module:function" of a callable, or the name if there is none."""
     function: Any = getattr(candidate, "verify", candidate)
     module, path = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
     return name if ":" in name or not module or "<" in path else f"{module}:{path}"
@@ -75,7 +75,7 @@ def parametrize_with_checks(
     tolerance: float | None = None,
     seconds: float = standard.SECONDS,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a test of pytest so that it runs once for each check of a candidate.
+    """Decorate a test of pytest so that one test runs for each check of a candidate.
 
     The test takes one argument, `check`, and calls it. The id of each test is the candidate's name
     and the check's, such as ``verify-zeros, IID(k=2)``. What a callable does not take fails here,
@@ -157,7 +157,7 @@ def parametrize_with_checks(
 
 
 def _timed(check: Check, scope: Scope) -> Check:
-    """Return a check that has all the time of its deadline, and a seed, whenever it is run."""
+    """Return a check with the full deadline, and a seed of its own, for any order of the tests."""
     deadline = scope.deadline
 
     def run() -> SingleAudit:

@@ -1,4 +1,4 @@
-"""Texts with their log-probabilities, as servers answer: the forms of a text, and their reader.
+"""Texts with log-probabilities from servers' responses: the forms of a text, and the reader.
 
 The plain form is one JSON object a line, for whatever writes none of the others::
 
@@ -80,7 +80,7 @@ class LoggedText:
 
 
 def read_texts(path: str | os.PathLike[str]) -> list[LoggedText]:
-    r"""Read the texts of a run in whichever known form, in their order.
+    r"""Read the texts of a run in any known form, in order.
 
     Args:
         path: JSON or JSON lines, in one of the forms above; "-" for standard input.
@@ -126,7 +126,7 @@ def _texts(found: Object) -> Iterator[LoggedText]:
 
 
 def _of_choices(found: Object) -> Iterator[LoggedText]:
-    """Read OpenAI's form; a prompt is told of the response, or of each choice."""
+    """Read OpenAI's form, with a prompt for the whole response or for each choice."""
     for choice in found["choices"]:
         logged = choice.get("logprobs") or {}
         prompt = choice.get("prompt_token_ids", found.get("prompt_token_ids"))
@@ -141,7 +141,7 @@ def _of_choices(found: Object) -> Iterator[LoggedText]:
 
 
 def _of_entries(entries: list[Object], prompt: Any, finish: Any) -> LoggedText:
-    """Read a list of tokens, each an object with its own list of the likeliest."""
+    """Read a list of tokens, each an object with a list of the likeliest tokens."""
 
     def name(entry: Object) -> Token:
         found: Token = entry["id"] if "id" in entry else entry["token"]
@@ -193,7 +193,7 @@ _FORMS: dict[str, Callable[[Object], Iterable[LoggedText]]] = {
 def _text(
     tokens: list[Any], tops: list[Any], prompt: Any, finish: Any, forced: bool = False
 ) -> LoggedText:
-    """Return a text after checking it."""
+    """Check the parts of a text, and return the text."""
     if len(tokens) != len(tops) or type(forced) is not bool:
         raise InvalidRecord(f"{len(tokens)} tokens need as many lists; got {len(tops)}")
     listed = tuple(_listed(top) for top in tops)
@@ -201,8 +201,8 @@ def _text(
 
 
 def _listed(top: Iterable[Any]) -> dict[Token, float]:
-    """Return a list of tokens without what is masked or has no name; several of one text count as
-    the likeliest.
+    """Return a list of tokens without masked or nameless entries; of several with one text the
+    likeliest.
 
     >>> _listed([(5, -0.5), ("token_id:7", -9999.0), (" a", -2.0), (" a", -1.0)])
     {5: -0.5, ' a': -1.0}
@@ -216,7 +216,7 @@ def _listed(top: Iterable[Any]) -> dict[Token, float]:
 
 
 def nameless(token: Any) -> bool:
-    """Say whether a text may stand for several tokens: parts of a character all read U+FFFD.
+    """True if a text may stand for several tokens: parts of a character all read U+FFFD.
 
     >>> nameless(" a"), nameless("\ufffd"), nameless(65533)
     (False, True, False)
@@ -225,7 +225,7 @@ def nameless(token: Any) -> bool:
 
 
 def _token(name: Any) -> Token:
-    """Return a token's number, or its text where that is all that is told."""
+    """Return the number of a token, or the text where there is no number."""
     if isinstance(name, str):
         numbered = _NUMBERED.fullmatch(name)
         return int(numbered[1]) if numbered else name

@@ -1,4 +1,4 @@
-"""What a server logged: the format of a line, and a reader that trusts nothing.
+"""The format of a line of a server's log, and a strict reader.
 
 One JSON object a line, one line for each output token::
 
@@ -36,7 +36,7 @@ LONGEST_LINE = 1 << 25
 
 
 class InvalidRecord(InvalidParameter):
-    """A line of a log is no record; the message gives its number."""
+    """Raised for a line of a log that is no record; the message gives the number of the line."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -194,7 +194,7 @@ def _is_token(value: object) -> bool:
 
 
 def _law(value: Any, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the listed tokens `(m,)` and their probabilities with the tail's last `(m + 1,)`."""
+    """Return the listed tokens `(m,)` and the probabilities with the tail last, `(m + 1,)`."""
     law = value
     if isinstance(value, list):
         law = {"tokens": list(range(len(value))), "probabilities": value, "tail": 0.0}
@@ -235,7 +235,7 @@ def _together(
     listed: NDArray[np.int64],
     masses: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Bring two lists of tokens to the tokens that both hold; where one is complete, to all of the
+    """Reduce two lists of tokens to the common tokens; where one list is complete, to all of the
     other's.
     """
     if np.array_equal(tokens, listed):

@@ -37,7 +37,8 @@ from otm.sequence.models import LanguageModel, check_model, next_distribution
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DraftedTree:
-    """A drafted tree as engines' kernels have it; node 0 is the root, the last token of the text.
+    """A drafted tree with the arrays of engines' kernels; node 0 is the root, the last token of the
+    text.
 
     Attributes:
         tokens: `(n,)`, that of the root 0, as the token before the text of a chain is.
@@ -58,7 +59,7 @@ class DraftedTree:
     sampled: bool = True
 
     def children(self, node: int) -> list[int]:
-        """Return the children of a node in the order in which they were drawn."""
+        """Return the children of a node in the order of drafting."""
         return [int(child) for child in np.flatnonzero(self.parents == node)]
 
     @property
@@ -108,7 +109,7 @@ class TreeCandidate(EndToEndCandidate):
         check_choice(self.siblings, name="siblings", choices=SIBLINGS)
 
     def instances(self, scope: Scope) -> list[Check]:
-        """Return every shape with every pair of models that has enough live tokens for it."""
+        """Return a check for every shape and every pair of models that has enough live tokens."""
         drafted: dict[str, Any] = {
             "replacement": self.siblings == "with",
             "sampled": self.siblings != "likeliest",
@@ -149,7 +150,8 @@ def tree_kernel(
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> WrittenAudit:
-    """Audit a kernel on drafted trees of one shape: the joint law of its path against the target's.
+    """Audit a kernel on drafted trees of one shape: compare the joint law of the path with the
+    target's.
 
     The path is followed by samples of the target.
 
@@ -242,11 +244,11 @@ def tree_kernel(
 
 
 class _TooFewTokens(InvalidParameter):
-    """Siblings are drawn without replacement from fewer tokens than there are siblings."""
+    """Raised where siblings outnumber the tokens, drawn without replacement."""
 
 
 def check_parents(parents: object) -> list[int]:
-    """Return the parents of a tree's nodes, or raise `InvalidParameter` where they are none."""
+    """Return the parents of a tree's nodes, or raise `InvalidParameter` if the list is no tree."""
     shape: list[int] = plain_integers(parents, "parents").reshape(-1).tolist()
     if (
         not shape
@@ -260,7 +262,7 @@ def check_parents(parents: object) -> list[int]:
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """Return how many drafts lead to each node, itself among them.
+    """Return the depth of each node, 0 for the root.
 
     >>> depths([-1, 0, 0, 1])
     [0, 1, 1, 2]
@@ -272,7 +274,7 @@ def depths(parents: Sequence[int]) -> list[int]:
 
 
 def path_of(answer: Any) -> tuple[int, ...]:
-    """Return the tokens of a kernel's answer without its padding.
+    """Return the tokens of a kernel's answer without padding.
 
     >>> path_of(np.array([[3, 1, -1]]))
     (3, 1)
