@@ -1,5 +1,5 @@
-"""What `otm.table` computes, in groups that share work: one sort, one recursion, one walk over the
-likely tokens.
+"""The table's columns as array operations of any namespace, in groups that share work: one sort,
+one recursion, one walk over the likely tokens.
 
 Every group takes both distributions of a chunk of rows, `(..., V)` in float64, and returns values
 `(...)` by stem and k. The formulas are those of the verifiers, bounds and divergences themselves,
@@ -50,7 +50,7 @@ _LEAST = -1.7976931348623157e308  # what −∞ is taken for, so that 0 times it
 
 
 def along_the_curve(p: Array, q: Array, ks: Sequence[int], wanted: Collection[str]) -> Values:
-    """Return the functionals of the overlap curve, from its one sort: the optimum, K-SEQ, recursive
+    """Return the functionals of the overlap curve from one sort: the optimum, K-SEQ, recursive
     rejection, lenience, races.
     """
     curve = OverlapCurve.of(p, q)
@@ -98,7 +98,7 @@ def _list_races(values: Values, masses: Array, hit: Array, ks: Sequence[int]) ->
 
 
 def by_powers(p: Array, q: Array, ks: Sequence[int]) -> Values:
-    """Return what depends on Pr(token x is not among k draws)."""
+    """Return the columns that depend on Pr(token x is not among k draws)."""
     xp = namespace(p, q)
     overlap = xp.minimum(p, q)
     excess, whole, overlap = q - overlap, total(q), total(overlap)
@@ -168,8 +168,8 @@ def describe_pair(p: Array, q: Array, log_p: Array | None, log_q: Array | None) 
 
 
 def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array) -> Values:
-    """Return MinHash and, with entropies, the lossy schemes of one draft at their default
-    parameters.
+    """Return MinHash and, where entropies are requested, the lossy schemes of one draft at the
+    default parameters.
     """
     xp = namespace(p, q)
     distance, same = described["tv"], _dot(p, q)
@@ -192,9 +192,7 @@ def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array
 
 
 def logarithm(mass: Array) -> Array:
-    """Return log max(p, tiny), tiny the smallest positive number: finite, so that 0 times it is
-    what x log x means at 0.
-    """
+    """Return log max(p, tiny), tiny the smallest positive number, so that x log x is 0 at 0."""
     xp = namespace(mass)
     smallest = _SMALLEST if mass.dtype == xp.float64 else _SMALLEST_SINGLE
     floor = xp.maximum(mass, xp.zeros_like(mass[..., :1]) + smallest)
@@ -209,11 +207,10 @@ def chunk_values(
     ks: Sequence[int],
     wanted: Collection[str],
 ) -> tuple[Values, dict[str, Array]]:
-    """Return values of a chunk and its descriptions, those that are wanted among them; float64,
-    `ks` ascending.
+    """Return the values of a chunk and the requested descriptions, in float64; `ks` ascending.
 
-    Logarithms may be anything but NaN where the mass is 0; a NaN makes its row's descriptions NaN.
-    Without any they are taken here.
+    Logarithms may be anything but NaN where the mass is 0; a NaN makes the descriptions of that row
+    NaN. Missing logarithms are computed here.
     """
     asked, values = set(wanted), Values()
     with quiet():
@@ -236,8 +233,8 @@ def chunk_values(
 
 
 def _dot(left: Array, right: Array) -> Array:
-    """Sum products along the last axis; on the host without BLAS, whose last bits depend on its
-    number of threads.
+    """Sum products along the last axis, on the host without BLAS, because BLAS rounds differently
+    with another number of threads.
     """
     if isinstance(left, np.ndarray):
         return np.einsum("...i,...i->...", left, right)

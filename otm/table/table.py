@@ -1,5 +1,5 @@
-"""Every scheme with a batched closed form, every number of drafts, from one sort: what a
-measurement on real logits asks for.
+"""Acceptance of every scheme with a batched closed form, for every number of drafts, from one sort:
+the table of a measurement on real logits.
 
 Calling `otm.acceptance` scheme by scheme sorts the same ratios q/p again and again. Here one sort
 by q/p serves the optimum, K-SEQ, the races and their certificates for every k, one recursion gives
@@ -112,7 +112,7 @@ class TableColumn:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AcceptanceTable(OneTable):
-    """Acceptances and descriptions of a batch; shown by their means over it.
+    """Acceptances and descriptions of a batch; the `repr` gives the means over the batch.
 
     Attributes:
         columns: what the rows of `values` are.
@@ -132,7 +132,7 @@ class AcceptanceTable(OneTable):
         )
 
     def data(self) -> Table:
-        """Return a row for each column, with its mean over the batch."""
+        """Return a row for each column, with the mean over the batch."""
         means = to_numpy(self.values).reshape(len(self.columns), -1).mean(axis=1)
         rows = [
             (c.name, c.label, c.law, c.k, c.definition, float(mean))
@@ -182,10 +182,10 @@ _ON_HOST, _ON_DEVICE = 1 << 18, 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class _Stem:
-    """What the columns of one scheme under one law have in common; `only` is the one number of
-    drafts that it is defined for.
+    """The common part of all columns of one scheme under one law; `only` is the one number of
+    drafts for which the scheme is defined.
 
-    `scheme` is a verifier, or what a column holds besides: an optimum or a bound.
+    `scheme` is a verifier, or the name of an optimum or a bound.
     """
 
     name: str
@@ -235,7 +235,7 @@ NAMES = (*(stem.name for stem in _STEMS), *DESCRIPTIONS)
 def table_columns(
     k: int | Iterable[int], *, columns: Iterable[str] | None = None
 ) -> tuple[TableColumn, ...]:
-    """Return the columns that `acceptance_table` fills for these numbers of drafts.
+    """Return the columns that `acceptance_table` fills for the given numbers of drafts.
 
     Args:
         k: numbers of drafts, each an integer ≥ 1; repetitions are dropped.
@@ -257,9 +257,7 @@ def table_columns(
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What of a table is asked for: columns, names of descriptions and numbers of drafts,
-    ascending.
-    """
+    """The requested columns, descriptions and numbers of drafts (ascending) of a table."""
 
     columns: tuple[TableColumn, ...]
     descriptions: tuple[str, ...]
@@ -267,8 +265,8 @@ class Wanted:
 
     @classmethod
     def of(cls, k: int | Iterable[int], columns: Iterable[str] | None) -> Wanted:
-        """Return what names and numbers of drafts stand for, or say which is none; all names if
-        there are none.
+        """Parse names and numbers of drafts, or raise an error that lists unknown names; all names
+        by default.
         """
         ks = tuple(sorted(set(check_counts(k, name="k"))))
         if columns is not None and (
@@ -350,8 +348,8 @@ def acceptance_table(
     log_target: Array | None = None,
     threads: int | None = None,
 ) -> AcceptanceTable:
-    """Return the exact acceptance of every scheme that has a batched closed form, for every k, from
-    one sort at most.
+    """Return the exact acceptance of every scheme with a batched closed form, for every k, from one
+    sort at most.
 
     Column by column these are the values of `otm.acceptance`, `otm.optimal_acceptance` and the
     bounds; `otm.table.table_columns` lists the columns without computing.
@@ -438,10 +436,10 @@ def acceptance_table(
 def _as_given(
     given: dict[str, object], wanted: Wanted, threads: int | None
 ) -> AcceptanceTable | None:
-    """Return the table of compiled rows, which are divided by their sums as they are read; None
-    where they may be no distributions.
+    """Return the table of compiled rows, divided by the sums as the rows are read; None where a row
+    may be no distribution.
 
-    What is wrong with them, or whether they lie elsewhere, `as_pmfs` finds out.
+    `as_pmfs` finds out what is wrong with such rows, or whether they lie elsewhere.
     """
     p, q = as_rows(given)
     if (
@@ -457,7 +455,9 @@ def _as_given(
 
 
 def _checked_log(given: object, mass: Array, name: str) -> Array:
-    """Return logarithms of their distribution's kind and shape, or say what is wrong with them."""
+    """Return logarithms of the distribution's array kind and shape, or raise an error that names
+    the difference.
+    """
     log = plain_array(given, f"log_{name}")
     if namespace(log) is not namespace(mass):
         raise ShapeMismatch(
@@ -483,8 +483,7 @@ def unchecked_table(
     *,
     orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> AcceptanceTable:
-    """Return the table of distributions that are known to be some, such as what a softmax has just
-    given.
+    """Return the table of distributions that need no check, for example from a softmax.
 
     Compiled rows need not be divided by their sums. Logarithms are finite, and read by compiled
     rows of float64 too. `orders` is empty at first and given to each table whose rows have the same
@@ -505,8 +504,8 @@ def _table(
     read_logs: bool = False,
     orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> tuple[AcceptanceTable, NDArray[np.float64] | None]:
-    """Return the table and, of compiled rows, the sums that they were divided by, `(2, rows)`, NaN
-    where an entry is negative.
+    """Return the table and, for compiled rows, the sums `(2, rows)` by which the rows were divided,
+    NaN where an entry is negative.
     """
     check_enough_tokens(max(wanted.ks), int(p.shape[-1]))
     xp = namespace(p, q)
@@ -549,7 +548,7 @@ def _table(
 
 
 def _num_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows tell only how many there are
@@ -563,8 +562,8 @@ def _chunk(
     read_logs: bool,
     orders: list[NDArray[np.int64]] | None,
 ) -> Array:
-    """Return the columns' values and then the descriptions, `(columns + descriptions, rows)`; of
-    compiled rows also their sums.
+    """Return the values of the columns and then the descriptions, `(columns + descriptions, rows)`,
+    for compiled rows with the sums of the rows appended.
     """
     xp = namespace(parts[0])
     if fast is not None:

@@ -1,5 +1,5 @@
-"""What `otm.table.arrays` computes, compiled for the host by numba: row by row, in a few sequential
-reads and at most one sort.
+"""The table's columns (`otm.table.arrays`) compiled for the host by numba: row by row, in a few
+sequential reads and at most one sort.
 
 NumPy pays a pass over memory for every operation. Here the interpreter is left alone, so that
 threads add up, and a row is read as it is given (`driver`):

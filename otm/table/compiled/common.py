@@ -1,5 +1,5 @@
-"""What the passes over rows are made of: names of columns, sums and powers of a block of tokens,
-and what the passes hand on.
+"""Common parts of the two passes over rows: names of columns, sums and powers of a block of tokens,
+and the records passed from the first pass to the second.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _LOG = (
 
 
 class Request(NamedTuple):
-    """What is asked of rows.
+    """The columns and numbers of drafts that one call computes.
 
     Attributes:
         ks: numbers of drafts, ascending.
@@ -117,7 +117,7 @@ class Request(NamedTuple):
 
 
 class RowResults(NamedTuple):
-    """Values of rows: descriptions `(…, rows)`, columns by `PER_K` and k, and by `SINGLE`."""
+    """The results of rows: descriptions `(…, rows)`, columns by `PER_K` and k, and by `SINGLE`."""
 
     described: Floats
     per_k: Floats
@@ -125,8 +125,9 @@ class RowResults(NamedTuple):
 
 
 class FirstPass(NamedTuple):
-    """What the first pass leaves of rows: `SUMS` of each, tokens with mass, the likeliest tokens,
-    masses without them.
+    """The results of the first pass: `SUMS` of each row, tokens with mass, the likeliest tokens,
+    and the masses without these. `SUMS` of each, tokens with mass, the likeliest tokens, masses
+    without them.
     """
 
     sums: Floats
@@ -136,8 +137,8 @@ class FirstPass(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the tokens of rows are: packed for a sort or listed by groups; each token's bin, the
-    bins' sums and sizes.
+    """The places of the tokens of rows: packed for a sort or listed by groups; each token's bin,
+    the bins' sums and sizes.
     """
 
     order: Integers
@@ -147,7 +148,9 @@ class Layout(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Room for one row: blocks, moments, its sums block by block, and what `Groups` holds."""
+    """Scratch arrays for one row: blocks, moments, sums block by block, and the fields of
+    `Groups`.
+    """
 
     work: Floats
     moments: Floats
@@ -175,7 +178,7 @@ BUFFERS = types.NamedTuple(
 
 @part(FAST)
 def logarithm(mass: float) -> float:
-    """Return log x of a mass; of 0 it is a number.
+    """Return log x of a mass, finite for x = 0.
 
     With 2^e m = x and m in [√½, √2), log x = e log 2 + t (1 − t/2 + …) at t = m − 1: no division
     and no table, so that loops are vectorised. Accuracy: 2 u relatively, as numbers near 1 have no

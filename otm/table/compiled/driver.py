@@ -1,5 +1,5 @@
-"""Rows from beginning to end: read, put in order as far as what is asked needs it, and every column
-filled.
+"""The driver of the compiled passes: rows are read, ordered as far as the requested columns need,
+and every column is filled.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SUMS_TO_ONE = 2.0**-49  # but for so much
 
 
 def try_out() -> None:
-    """Compute one row of one token: what is compiled is loaded or made now."""
+    """Compute one row of one token, so that the compiled code is loaded or made now."""
     half = np.full((1, 1), 0.5)  # neither a distribution as it stands
     chunk_values(half, half, [1], DESCRIBED)
 
@@ -68,8 +68,8 @@ def chunk_values(
     logs: tuple[Floats, Floats] | None = None,
     orders: list[Integers] | None = None,
 ) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats], Floats]:
-    """Return the values of a chunk `(rows, V)`, its descriptions, and what tells distributions from
-    other rows; `ks` ascending.
+    """Return the values of a chunk `(rows, V)`, the descriptions, and the sums that separate
+    distributions from other rows; `ks` ascending. `ks` ascending.
 
     Args:
         p, q: float32 or float64, both the same; divided by their sums here, which need not be 1.
@@ -121,9 +121,9 @@ def _results(
     logs: tuple[Floats, Floats] | None,
     orders: list[Integers] | None,
 ) -> tuple[RowResults, Floats]:
-    """Return the values of rows, and their sums.
+    """Return the values of rows, and the sums of the rows.
 
-    Rows that seem to be distributions are read as such, and their sums come with the rest.
+    Rows that seem to be distributions are read without division, and summed in the same pass.
     """
     sample = slice(None, None, max(p.shape[1] // _SAMPLE, 1))
     if p.dtype == np.float64 and (p[:, sample] > 0).all() and (q[:, sample] > 0).all():
@@ -159,7 +159,7 @@ def _results(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Batch:
-    """Rows that have been read once."""
+    """A batch of rows after the first pass."""
 
     p: Floats
     q: Floats
@@ -180,7 +180,7 @@ class _Batch:
         logs: Sequence[Floats] = (),
         order: Integers | None = None,
     ) -> _Batch:
-        """Read rows, and their logarithms if they are known; the order may be known, too."""
+        """Read rows, with logarithms and the order of tokens where these are known."""
         count, width = p.shape
         if request.way == IN_GROUPS and width < _SHORTEST_BINNED:
             request = request._replace(way=IN_ORDER, packed=True)
@@ -244,11 +244,11 @@ class _Batch:
         return batch
 
     def are_distributions(self) -> bool:
-        """Return whether every row sums to 1, has no sign, and has mass on half of its tokens or
+        """True if every row sums to 1, has no negative entry, and has mass on half of the tokens or
         more.
 
-        A little more is asked of sums than where they are taken first, in another order: what
-        passes here is not divided there.
+        The tolerance on sums is tighter than where sums are taken first, in another order: rows
+        that pass here are not divided there.
         """
         sums, near = self.first_pass.sums, 0.75 * SUMS_TO_ONE
         whole = (np.abs(sums[:, [WHOLE_P, WHOLE_Q]] - 1.0) <= near).all()
@@ -261,15 +261,15 @@ class _Batch:
 
     @property
     def ordered_before(self) -> bool:
-        """Whether other rows have left the order, in which every token has a place."""
+        """True if other rows have left the order, in which every token has a place."""
         return self.request.way == IN_ORDER and not self.request.packed
 
     def has_dead(self) -> bool:
-        """Return whether a token of any row has no mass at all, and so no place in the order."""
+        """True if a token of any row has no mass at all, and so no place in the order."""
         return bool((self.first_pass.live < self.p.shape[1]).any())
 
     def filled(self, *, final: bool = False) -> RowResults:
-        """Fill what needs an order, and return everything.
+        """Fill the columns that need an order, and return all results.
 
         Args:
             final: whether rows that seem out of order stay so, as those that are no laws do.
@@ -295,7 +295,7 @@ class _Batch:
         return self.results
 
     def _fill_again(self, r: int) -> None:
-        """Fill a row after its tokens have been put in order by the ratios themselves."""
+        """Fill a row again, after a sort of the tokens by the ratios themselves."""
         one = slice(r, r + 1)
         order = self.layout.order[one]
         put_in_order(self.p[r], self.q[r], order[0, : self.first_pass.live[r]])
@@ -306,8 +306,8 @@ class _Batch:
 
 
 def sort_packed(order: Integers) -> None:
-    """Sort each row's entries, p/q with the token's index in its last bits; those without mass come
-    last.
+    """Sort each row's entries, p/q with the token's index in the last bits; tokens without mass
+    come last.
 
     Non-negative finite floats sort as their bits do, and NumPy's sort of floats is the faster one.
     """
@@ -321,10 +321,10 @@ def put_in_order(p: Floats, q: Floats, order: Integers) -> None:
 
 
 def unit_chunk(rows: NDArray[Any]) -> tuple[Floats, Floats, Integers]:
-    """Return rows in float64, divided by their sums, these, NaN where an entry is negative, and how
-    many entries are 0.
+    """Return rows in float64 divided by the sums, the sums (NaN where an entry is negative), and
+    the number of zeros in each row.
 
-    Rows that sum to 1 but for 16 units of roundoff are returned as they are: their masses are as
+    Rows that sum to 1 but for 16 units of roundoff are returned unchanged: their masses are as
     close as that to p/Σp.
     """
     wide = np.require(rows, np.float64, ["C", "A"])
@@ -341,8 +341,8 @@ def unit_chunk(rows: NDArray[Any]) -> tuple[Floats, Floats, Integers]:
 
 
 def live_tokens(p: Floats, q: Floats, least: int) -> tuple[Floats, Floats]:
-    """Return the tokens of a row with any mass, `(1, n)` both, and some without where there are
-    fewer than `least`.
+    """Return the tokens of a row that have any mass, `(1, n)` both, and a few without mass where
+    there are fewer than `least`.
     """
     alive = np.flatnonzero((p > 0) | (q > 0))
     kept = np.zeros((2, 1, max(len(alive), least)))

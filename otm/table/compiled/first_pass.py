@@ -1,4 +1,4 @@
-"""The first pass over rows: sums, descriptions and every scheme that asks for no order."""
+"""The first pass over rows: sums, descriptions and every scheme that needs no order."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ _LEAST_RATIO, _MOST_RATIO = (
 def _add_entropies(
     p: Floats, q: Floats, logs_p: Floats, logs_q: Floats, known: bool, described: Floats
 ) -> None:
-    """Add a block to entropies and both relative entropies, in nats; logarithms may be known."""
+    """Add a block to the entropies and both relative entropies, in nats; logarithms may be
+    known.
+    """
     draft_entropy = target_entropy = forward = backward = 0.0
     for j in range(BLOCK):
         log_p = logs_p[j] if known else logarithm(p[j])
@@ -102,7 +104,7 @@ def _add_entropies(
 
 @part(FAST)
 def _add_masses(p: Floats, q: Floats, excess: Floats, sums: Floats) -> float:
-    """Fill a block's sums and (q − p)₊, and return its Σ |q − p|/2."""
+    """Fill a block's sums and (q − p)₊, and return Σ |q − p|/2 of the block."""
     distance = whole_p = whole_q = overlap = same = squared = 0.0
     for j in range(BLOCK):
         both = min(p[j], q[j])
@@ -180,11 +182,11 @@ def _add_powers(
 
 @part(FAST)
 def _naive(whole: float, overlap: float, moments: Floats, ks: Integers, per_k: Floats) -> None:
-    """Fill what depends on Pr(token x is not among k draws): naive tree (k − 1 draws, then one
-    more) and naive.
+    """Fill the columns that depend on Pr(token x is not among k draws): naive tree (k − 1 draws,
+    then one more) and naive.
 
-    What is missed of tokens with large p is there already; of the others the moments Σ q p^n and Σ
-    (q − p)₊ p^n are, and (1 − p)^k = Σ_n C(k, n) (−p)^n.
+    The terms of tokens with large p are there already; of the others the moments Σ q p^n and Σ (q −
+    p)₊ p^n are, and (1 − p)^k = Σ_n C(k, n) (−p)^n.
     """
     surplus = whole - overlap
     for i, k in enumerate(ks):
@@ -201,8 +203,8 @@ def _naive(whole: float, overlap: float, moments: Floats, ks: Integers, per_k: F
 
 @part()
 def _pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) -> None:
-    """Fill, for each token of a block, p/q with the token's index in its last bits; without mass it
-    comes last.
+    """Pack the tokens of a block for the sort: p/q with the token's index in the last bits, tokens
+    without mass last.
     """
     for j in range(n):
         ratio = bits(p[j] / q[j]) & _UNSIGNED
@@ -212,8 +214,8 @@ def _pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) 
 
 @part()
 def _spread(p: Floats, q: Floats, num_bins: int) -> tuple[int, int]:
-    """Return which bits of q/p number the bins of a row: (x >> shift) − first, from a sample of the
-    tokens.
+    """Return the bits of q/p that number the bins of a row, (x >> shift) − first, from a sample of
+    the tokens. (x >> shift) − first, from a sample of the tokens.
 
     Tokens beyond the sample's range join the first and the last bin.
     """
@@ -255,8 +257,10 @@ def _likeliest(p: Floats, most: Floats, top: Integers, mass: Floats) -> float:
 
 @part(FAST)
 def _without_likeliest(p: Floats, q: Floats, least: float, last: int, sums: Floats) -> None:
-    """Replace a block's Σ p and Σ p q by those without the most likely tokens, the last of which is
-    the `last` of the block, of mass `least`: less them is what rounding has left of them.
+    """Replace a block's Σ p and Σ p q by sums without the most likely tokens.
+
+    The last of these is the `last` of the block, of mass `least`; subtraction from the full sums
+    would leave their rounding.
     """
     mass = same = 0.0
     for j in range(len(p)):
@@ -268,9 +272,7 @@ def _without_likeliest(p: Floats, q: Floats, least: float, last: int, sums: Floa
 
 @part(FAST, at_once=True)
 def _masses_without(p: Floats, q: Floats, top: Integers, parts: Floats, rest: Floats) -> None:
-    """Fill Σ p and Σ p q without the first so many of the likeliest tokens, all of which `parts`
-    leaves out.
-    """
+    """Fill Σ p and Σ p q without the 0, 1, … likeliest tokens, all of which `parts` leaves out."""
     count = len(top)
     rest[0, count] = rest[1, count] = 0.0
     for b in range((len(p) + BLOCK - 1) // BLOCK):
@@ -330,8 +332,8 @@ def read_rows(
     results: RowResults,
     buffers: Buffers,
 ) -> None:
-    """Fill what needs no order: sums, descriptions, the schemes of one draft, naive, naive tree,
-    the most likely tokens.
+    """Fill the columns that need no order: sums, descriptions, the schemes of one draft, naive,
+    naive tree, the most likely tokens.
 
     In passing the tokens are packed for a sort, in the bits of `mask` their index, or put into
     groups, `bins` starting at 0. Where logarithms are known they are finite; where not they have no

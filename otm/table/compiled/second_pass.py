@@ -1,4 +1,6 @@
-"""The second pass over rows: along the tokens in descending order of q/p, or in groups that are."""
+"""The second pass over rows: along the tokens in descending order of q/p, or over groups of tokens
+in this order.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +194,7 @@ def _missed(moments: Floats, powers: Floats, centre: float, k: int) -> float:
     types.void(types.float64[:, ::1], types.float64, types.int64[::1], types.float64[:, :])
 )
 def close_stretch(moments: Floats, centre: float, ks: Integers, per_k: Floats) -> None:
-    """Add a stretch's Σ q h/(1 + (k − 1) h) and Σ q (1 − h)^k from its moments, and clear those;
+    """Add a stretch's Σ q h/(1 + (k − 1) h) and Σ q (1 − h)^k from the moments, and clear these;
     centre 0 is no stretch.
     """
     if centre > 0.0:
@@ -236,8 +238,8 @@ def _curvature(x: float) -> float:
 
 @part()
 def _is_closer(ends: Floats, n: int, gate: float, tv: float) -> int:
-    """Say whether the Jensen–Shannon divergence is at most `gate`, 1, or not, 0; −1 if the n'
-    masses leave it open.
+    """Return 1 if the Jensen–Shannon divergence is at most `gate`, 0 if not; −1 if the n' masses
+    leave this open.
 
     It is at most TV log 2. In a few n at once it is at least what their masses have (Jensen)
     and, being convex, at most the chord between their ends (docs/theory.md, "The gate of Fuzzy
@@ -273,7 +275,7 @@ def _is_closer(ends: Floats, n: int, gate: float, tv: float) -> int:
 
 @part(FAST)
 def _is_closer_by_logarithms(p: Floats, q: Floats, gate: float, entropies: float) -> bool:
-    """Decide the same from H((p + q)/2) − (H(p) + H(q))/2."""
+    """Decide `_is_closer` from H((p + q)/2) − (H(p) + H(q))/2."""
     entropy = 0.0
     for start in range(0, len(p), BLOCK):
         block = 0.0
@@ -346,8 +348,8 @@ def walk_rows(
     wrong: Flags,
     buffers: Buffers,
 ) -> None:
-    """Fill the columns that take the tokens in descending order of q/p, or in groups that are;
-    without ranks the races are left.
+    """Fill the columns that take the tokens in descending order of q/p, or in groups in this order;
+    without ranks the races are left out.
 
     A row is wrong, and to be put in order again, if the index took bits that were needed to tell
     two ratios apart, or if the order inside a group matters that is too long.
