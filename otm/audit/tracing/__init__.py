@@ -1,4 +1,5 @@
-"""The law of what a sampler answers, by following what it does with its random numbers.
+"""Tracing: the exact law of a sampler's answers, found by following the random numbers through the
+code.
 
 A sampler compares uniforms with thresholds and with each other, draws from weights, and answers
 something. `trace` runs it on numbers that record how they are compared, in every way that they may

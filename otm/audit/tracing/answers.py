@@ -1,4 +1,4 @@
-"""What somebody's code answered: a token, whether it was accepted, or a failure."""
+"""Answers of code under audit: a token, an acceptance flag, or a failure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ NO_TOKEN = -1
 
 
 class CandidateFailure(OtmError, RuntimeError):
-    """The code raised, or returned something that is no answer; the message says on which input.
+    """Raised where the code raised, or returned something that is no answer; the message names the
+    input.
 
     Attributes:
         certain: whether it does so whatever its random numbers are.
@@ -30,7 +31,9 @@ class CandidateFailure(OtmError, RuntimeError):
 
     @classmethod
     def likely(cls, message: str, probability: float, described: str) -> CandidateFailure:
-        """Return a failure of a probability on an input."""
+        """Return a failure that occurs with a probability on an input; `certain` is False below
+        1.
+        """
         error = cls(f"{message} It does so with probability {probability:.6g} on {described}.")
         error.certain = probability > 1.0 - _ROUNDING
         return error
@@ -38,13 +41,13 @@ class CandidateFailure(OtmError, RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Failed:
-    """In place of an output: the code raised, or returned something that is no answer."""
+    """A placeholder for an output: the code raised, or returned something that is no answer."""
 
     message: str
 
 
 def read_token(answer: Any, num_tokens: int) -> tuple[int, bool | None]:
-    """Return (token, accepted) from what a verifier of one token returned.
+    """Parse the answer of a verifier of one token into (token, accepted).
 
     Args:
         answer: one integer (of Python, NumPy, or a tensor with one element), alone or with a flag.
@@ -95,7 +98,7 @@ def integer_of(token: Any) -> int | None:
 
 @contextlib.contextmanager
 def naming_failures(place: Callable[[], str] = str) -> Iterator[None]:
-    """Turn whatever the code raises into a `CandidateFailure` that says what it was.
+    """Turn any exception of the code into a `CandidateFailure` that names the exception.
 
     Args:
         place: returns what the message ends with, such as the drafts; asked where it fails.
@@ -113,7 +116,7 @@ def _told(error: BaseException, place: str = "") -> str:
 
 
 def frames_of(error: BaseException) -> str:
-    """Return where an error comes from, without the frames of this library and of imports.
+    """Return the place where an error was raised, without frames of this library and of imports.
 
     >>> frames_of(ValueError("never raised"))
     ''
@@ -138,7 +141,7 @@ _ROUNDING = 1e-9
 
 
 def outcome_of(function: Callable[[], Any]) -> Any:
-    """Run the code and return its output, or `Failed` with what it raised.
+    """Run the code and return the output, or `Failed` with the exception.
 
     NumPy's warnings are silenced: a 0/0 that the output does not depend on is no fault, and one
     that it depends on shows.

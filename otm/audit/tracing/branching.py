@@ -1,4 +1,5 @@
-"""The law of a function of uniforms, by running it on boxes of them and branching on what it draws.
+"""The law of a function of uniforms, by running the function on boxes of uniforms and branching on
+every draw.
 
 A sampler uses its uniforms by comparing them: with an acceptance probability, with a cumulative
 sum, with each other. Inside a box of uniforms on which every comparison comes out the same way the
@@ -71,7 +72,7 @@ UniformFunction = Callable[[NDArray[Any]], Hashable]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TracedLaw:
-    """The law of a function of n uniforms, and of what it draws itself.
+    """The law of a function of n uniforms, and of the function's own draws.
 
     Attributes:
         mass: probability of each value.
@@ -100,7 +101,7 @@ def trace(
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
 ) -> TracedLaw:
-    """Return the law of `function(uniforms)`, exactly where its comparisons allow it.
+    """Return the law of `function(uniforms)`, exact where all comparisons can be followed.
 
     Args:
         function: takes uniforms `(num_uniforms,)`, independent on [0, 1), and returns a hashable
@@ -150,7 +151,7 @@ def trace_each(
     most_seconds: float = MOST_SECONDS,
     checks: int = CHECKS,
 ) -> list[TracedLaw]:
-    """Return the law of each function, as `trace` does, intercepting draws once for all of them.
+    """Return the law of each function, as `trace` does, with one interception of draws for all.
 
     Args:
         functions, num_uniforms: as of `trace`.
@@ -192,7 +193,7 @@ def _explored(
     most_work: int,
     in_time: Callable[[], bool],
 ) -> TracedLaw:
-    """Branch until nothing waits or a budget is spent; one part at least is looked at."""
+    """Branch until no part waits or a budget is spent; at least one part is run."""
     tie = itertools.count()
     waiting: list[tuple[float, int, tuple[Decision, ...]]] = [(-1.0, next(tie), ())]
     masses: dict[Hashable, list[float]] = {}
@@ -225,7 +226,9 @@ def _explored(
 def _execute(
     function: UniformFunction, num_uniforms: int, draws: TracingDraws, interception: Interception
 ) -> Hashable:
-    """Run the code on a box, then on plain numbers from its middle, which must agree."""
+    """Run the code on a box, then on plain numbers from the middle of the box, and check that both
+    agree.
+    """
     run = draws.run
     numbers: NDArray[Any] = np.empty(num_uniforms, dtype=object)
     numbers[:] = draws.uniforms("the argument", num_uniforms)
@@ -262,13 +265,13 @@ def _execute(
 
 
 class Raised:
-    """In place of an answer: the code raised an exception."""
+    """A placeholder for an answer: the code raised an exception."""
 
 
 def _plainly(
     function: UniformFunction, num_uniforms: int, checks: int, seed: int
 ) -> collections.Counter[Hashable]:
-    """Run the code on real randomness, and count its answers."""
+    """Run the code on real randomness, and count the answers."""
     rng = np.random.default_rng(seed)
     answers: collections.Counter[Hashable] = collections.Counter()
     seed_all(seed)
@@ -282,7 +285,7 @@ def _plainly(
 
 
 def _surprise(answers: collections.Counter[Hashable], law: TracedLaw) -> float:
-    """Return the log-evidence of answers against every law within the error of the one found."""
+    """Return the log-evidence of answers against every law within the error of the traced law."""
     counts = [answers[value] for value in law.mass]
     others = answers.total() - sum(counts)
     # at most: a larger likelihood is a smaller evidence
@@ -291,7 +294,7 @@ def _surprise(answers: collections.Counter[Hashable], law: TracedLaw) -> float:
 
 
 def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:
-    """Return whether executions on real randomness contradict laws that were found, all together.
+    """Return True if executions on real randomness contradict the traced laws, taken together.
 
     Independent e-values multiply, so that the evidence against each adds up in logarithms.
 

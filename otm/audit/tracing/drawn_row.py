@@ -1,4 +1,4 @@
-"""A row of a table of integers, drawn entry by entry as code looks at it.
+"""A row of a table of integers, each entry drawn when the code first reads the entry.
 
 Code that decides early looks at few entries: to give it whole rows, one after the other, runs it
 once for each, although most runs are the same. A `DrawnRow` draws an entry when it is asked for,
@@ -31,11 +31,11 @@ class RowTable:
         self._splits: dict[tuple[Seen, int], tuple[list[int], list[float]]] = {}
 
     def agreeing(self, seen: Seen) -> NDArray[np.int64]:
-        """Return the numbers of the rows that agree with entries that were read of one of them."""
+        """Return the numbers of the rows that agree with the entries read so far."""
         return self._agreeing[seen]
 
     def split(self, seen: Seen, place: int) -> tuple[list[int], list[float]]:
-        """Return the values of the next entry, and where in [0, 1) their shares end."""
+        """Return the values of the next entry, and the ends in [0, 1) of the values' shares."""
         if (seen, place) not in self._splits:
             agree = self._agreeing[seen]
             values, which = np.unique(self.rows[agree, place], return_inverse=True)
@@ -48,7 +48,7 @@ class RowTable:
 
 
 class DrawnRow(np.lib.mixins.NDArrayOperatorsMixin):
-    """A row of integers `(k,)`: an entry is drawn when it is read, all of them by other uses.
+    """A row of integers `(k,)`: an entry is drawn when read; any other use draws all.
 
     Args:
         table: what it is a row of.

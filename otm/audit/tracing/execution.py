@@ -1,5 +1,5 @@
-"""One execution of somebody's code: the box of uniforms it is in, the choices it has made, and what
-was set aside on the way.
+"""One execution of code under trace: the current box of uniforms, the decisions made, and the parts
+set aside.
 
 An execution divides a box of independent uniforms [0, 1)ⁿ whenever the code asks something that the
 box leaves open, and it chooses one of several outcomes whenever the code draws one. Both are
@@ -31,16 +31,18 @@ Holds = Callable[[Sequence[float]], bool]
 
 
 class TraceAborted(BaseException):  # no error of the code under audit, which may catch its own
-    """The code used a random number in a way that cannot be followed; the message says how."""
+    """Raised where the code uses a random number in a way that cannot be followed; the message
+    names the use.
+    """
 
 
 class TraceUnbounded(BaseException):  # as `TraceAborted`
-    """The code went on until what it still decides is too unlikely to matter."""
+    """Raised where the code goes on until the remaining decisions are too unlikely to matter."""
 
 
 @dataclasses.dataclass(eq=False)
 class Execution:
-    """One execution: where it is, how it came there, and what became of the trace.
+    """One execution: the current box, the decisions that led there, and the state of the trace.
 
     Attributes:
         prescribed: the decisions to follow before any is made anew.
@@ -82,7 +84,7 @@ class Execution:
 
     @property
     def volume(self) -> float:
-        """The probability of coming here."""
+        """The probability of reaching this point."""
         return self.factor * math.prod(b - a for a, b in zip(self.low, self.high, strict=True))
 
     def abort(self, how: str) -> TraceAborted:
@@ -91,18 +93,20 @@ class Execution:
         return TraceAborted(self.aborted)
 
     def axis(self) -> int:
-        """Return a further axis: a uniform independent of everything so far."""
+        """Return a new axis: a uniform independent of everything so far."""
         self.low.append(0.0)
         self.high.append(1.0)
         return len(self.low) - 1
 
     def retire(self, axis: int) -> None:
-        """Take an axis out of the box, its share into `factor`; nothing may refer to it."""
+        """Take an axis out of the box, and multiply `factor` by the axis's share; nothing may refer
+        to the axis.
+        """
         self.factor *= self.high[axis] - self.low[axis]
         self.low[axis], self.high[axis] = 0.0, 1.0
 
     def choose(self, weights: Sequence[float]) -> int:
-        """Choose an outcome in proportion to its weight: the likeliest now, the others later."""
+        """Choose an outcome in proportion to the weights: the likeliest now, the others later."""
         total = math.fsum(weights)
         decision = self._prescribed("choice")
         if decision is None:
@@ -130,7 +134,7 @@ class Execution:
         self._keep(("split", axis, at, keep_low))
 
     def follow_split(self) -> bool:
-        """Divide the box as prescribed; return False if nothing is prescribed any more."""
+        """Divide the box as prescribed; return False if the prescription has ended."""
         decision = self._prescribed("split")
         if decision is None:
             return False
@@ -141,7 +145,8 @@ class Execution:
         return True
 
     def split_at_change(self, axis: int, holds: Holds, *, near: float = 0.5) -> bool:
-        """Split where a monotone comparison changes its answer on an axis; return whether it does.
+        """Split where a monotone comparison changes the answer on an axis; return True if there is
+        a change.
 
         Non-negative floats are ordered as their bit patterns are: 62 halvings at most, however
         close to 0 the change lies, and a few where it lies near what the caller expects.
@@ -193,7 +198,7 @@ class Execution:
         return True
 
     def _prescribed(self, kind: str) -> Decision | None:
-        """Return the next decision to follow, or None if the prescription is at its end."""
+        """Return the next decision to follow, or None at the end of the prescription."""
         if len(self.made) >= len(self.prescribed):
             return None
         decision = self.prescribed[len(self.made)]
@@ -214,7 +219,7 @@ class Execution:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Stop a loop that goes on in the likelier part for ever."""
+        """Stop a loop that would go on in the likelier part for ever."""
         if len(self.made) % _DECISIONS == 0 and self.volume < _NO_MATTER:
             self.undecided = True
             raise TraceUnbounded
@@ -226,7 +231,7 @@ def likeliest(weights: Sequence[float]) -> int:
 
 
 def _opposite_corners_agree(box: tuple[Sequence[float], Sequence[float]], holds: Holds) -> bool:
-    """Whether a comparison has one answer at both ends of two diagonals that cross."""
+    """True if a comparison has one answer at both ends of two diagonals that cross."""
     lows, highs = box[0], [math.nextafter(b, 0.0) for b in box[1]]
     if holds(lows) != holds(highs):
         return False

@@ -1,4 +1,5 @@
-"""Races, exactly: comparing sums of independent exponential variables without dividing their space.
+"""Exact races: sums of independent exponential variables are compared without a division of the
+space.
 
 −log u of a uniform u is exponential, and a great deal of sampling code is a race of such variables:
 argmin E/w draws with probabilities proportional to w, and so do argmax w/E, argmax(log w − log E)
@@ -52,31 +53,31 @@ class UniformSource:
 
     @property
     def axis(self) -> int:
-        """The axis that it had of its own; it gets one when this is first asked."""
+        """The variable's own axis, created on first use."""
         if self._axis is None:
             self._axis = self.run.axis()
         return self._axis
 
     @property
     def axes(self) -> frozenset[int]:
-        """The axes that it depends on."""
+        """The axes on which the uniform depends."""
         if self._mirror is not None:
             return self._mirror.axes
         return frozenset([self.axis]) if self.form is None else frozenset(self.form.terms)
 
     @property
     def known(self) -> bool:
-        """Whether anything has depended on it."""
+        """True if anything has depended on the uniform."""
         return self._axis is not None or (self._mirror is not None and self._mirror.known)
 
     def mirrored(self) -> UniformSource | None:
-        """Return 1 − u as a source, of which u is then a function, if u was not used yet."""
+        """Return 1 − u as a source of which u becomes a function; None if u was used before."""
         if self._mirror is None and not self.known:
             self._mirror = UniformSource(self.run)
         return self._mirror
 
     def value(self, point: Sequence[float]) -> float:
-        """Return it at a point of the box."""
+        """Return the value of the uniform at a point of the box."""
         if self._mirror is not None:
             return 1.0 - self._mirror.value(point)
         if self.form is None:
@@ -85,7 +86,7 @@ class UniformSource:
         return min(exp(-self.form.constant - fsum(terms)), _BELOW_ONE)
 
     def bounds(self) -> tuple[float, float]:
-        """Return its bounds on the box, which is half-open."""
+        """Return the bounds of the uniform on the box, which is half-open."""
         if self._mirror is not None:
             bottom, top = self._mirror.bounds()
             return 1.0 - top, 1.0 - bottom
@@ -95,7 +96,9 @@ class UniformSource:
         return self.value(low), self.value([nextafter(end, 0.0) for end in high])
 
     def exponential(self) -> LinearForm | None:
-        """Return −log of it as a form over axes; None where 1 − u is what is known."""
+        """Return −log u as a form over axes; None where 1 − u is the known variable. None where 1 −
+        u is what is known.
+        """
         if self._mirror is None and self.form is None:
             self.form = LinearForm({self.axis: 1.0}, 0.0)
             self.run.exponentials.append(self)
@@ -108,7 +111,7 @@ def _exponential(uniform: float) -> float:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class LinearForm:
-    """Σ c_k F_k + c over exponentials: those of sources, or those along axes.
+    """Σ c_k F_k + c over exponentials, of sources or along axes.
 
     Attributes:
         terms: coefficients by source or axis.
@@ -121,13 +124,13 @@ class LinearForm:
     slack: frozenset[tuple[Any, float]] = frozenset()
 
     def scaled(self, by: float) -> LinearForm:
-        """Return it times a number."""
+        """Multiply the form by a constant."""
         return LinearForm(
             {k: c * by for k, c in self.terms.items()}, self.constant * by, self.slack
         )
 
     def shifted(self, by: float) -> LinearForm:
-        """Return it plus a number.
+        """Add a constant to the form.
 
         A tiny number beside a single fresh variable is neglected: 1 − e^{−|by|} of total variation.
         """
@@ -146,7 +149,7 @@ class LinearForm:
         return LinearForm({k: c for k, c in terms.items() if c}, constant, self.slack | other.slack)
 
     def replaced(self, axis: int, by: LinearForm) -> LinearForm:
-        """Return it with the variable along an axis expressed otherwise."""
+        """Return the form with the variable along an axis replaced by another form."""
         if axis not in self.terms:
             return self
         rest = LinearForm(
@@ -155,7 +158,7 @@ class LinearForm:
         return rest.plus(by.scaled(self.terms[axis]))
 
     def over_axes(self) -> LinearForm:
-        """Return a form over sources, none of them mirrored, as one over axes."""
+        """Convert a form over sources, none of which is mirrored, to a form over axes."""
         found = LinearForm({}, self.constant, self.slack)
         for source, coefficient in self.terms.items():
             found = found.plus(source.exponential().scaled(coefficient))
@@ -163,7 +166,7 @@ class LinearForm:
 
     @property
     def plain(self) -> bool:
-        """Whether all sources are known by themselves, not by 1 − u."""
+        """True if all sources are known directly, not through 1 − u."""
         return all(source.exponential() is not None for source in self.terms)
 
 
@@ -204,7 +207,9 @@ def sign(run: Execution, form: LinearForm) -> int | None:
 
 
 def least(run: Execution, forms: Sequence[LinearForm]) -> int | None:
-    """Return which of several forms is least, or None if that takes more than races."""
+    """Return the index of the least of several forms, or None if the comparison takes more than
+    races.
+    """
     if not all(form.plain for form in forms):
         return None
     found = [form.over_axes() for form in forms]
@@ -271,7 +276,7 @@ def _memoryless(run: Execution, axis: int) -> bool:
 
 
 def _forget(run: Execution, axes: Any) -> bool:
-    """Replace exponentials F that exceed a number t by t + F'; return whether any do."""
+    """Replace exponentials F known to exceed a number t by t + F'; return True if there are any."""
     known = [axis for axis in axes if run.low[axis] > 0.0 or run.high[axis] < 1.0]
     for axis in sorted(known):
         low, high = run.low[axis], run.high[axis]

@@ -1,4 +1,4 @@
-"""The law of a candidate's answers over its uniforms and every draft.
+"""The law of a candidate's answers over the uniforms and every draft.
 
 Two ways lead to it, the better one first. Code that only compares its uniforms is run on tracing
 numbers (*traced*, `tracing.branching`), and what it draws itself divides the run by outcomes
@@ -50,7 +50,7 @@ _LEAST_CHECKS = 4
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OutputLaw:
-    """All that a candidate answers, over every draft.
+    """The law of a candidate's answers, over every draft.
 
     Attributes:
         found: each answer as (numbers of the drafts `(m,)`, the answer, its probability together
@@ -77,7 +77,7 @@ class OutputLaw:
     rounding: float
 
     def looks(self) -> Iterator[OutputLaw]:
-        """Yield it as it is known, then, of a black box, after comparing it at more points."""
+        """Yield the law, then, for a black box, the law after comparisons at more points."""
         yield self
         while self.check is not None and not self.check.finished:
             error, unproved = _bounds(self.check)
@@ -85,7 +85,7 @@ class OutputLaw:
 
     @property
     def totals(self) -> list[tuple[Any, float]]:
-        """Each answer with its probability over all drafts."""
+        """Each answer with the probability over all drafts."""
         return [(answer, math.fsum(masses)) for _, answer, masses in self.found]
 
 
@@ -97,7 +97,7 @@ def output_law_of(
     tolerance: float,
     described: str,
 ) -> OutputLaw:
-    """Return the law of a candidate's answers over its uniforms and drafts, traced or else probed.
+    """Return the law of a candidate's answers over uniforms and drafts, traced or else probed.
 
     Args:
         functions: the candidate as a function of its uniforms, one for each draft; each returns a
@@ -181,7 +181,9 @@ def traced_law_of(
 def _collected(
     laws: Sequence[TracedLaw], weights: Sequence[float], tolerance: float, described: str
 ) -> list[tuple[NDArray[np.int64], Any, NDArray[np.float64]]]:
-    """Return each answer with the drafts it follows and its masses, or raise likely failures."""
+    """Return each answer with the drafts before the answer and the masses, or raise likely
+    failures.
+    """
     found: dict[Any, tuple[list[int], list[float]]] = {}
     failures: dict[str, list[float]] = {}
     for draft, (law, weight) in enumerate(zip(laws, weights, strict=True)):
@@ -202,7 +204,7 @@ def _collected(
 
 
 def _bounds(check: PredictionCheck) -> tuple[float, float]:
-    """Take one more look and return (error, unproved).
+    """Compare at further points and return (error, unproved).
 
     Where a prediction failed, what is unproved is known to be there.
     """

@@ -1,5 +1,5 @@
-"""Integrating a black box over its uniforms: breakpoints by bisection, and what that leaves
-unproved.
+"""Integration of a black box over uniforms: breakpoints by bisection, and a bound on the unproved
+rest.
 
 Compiled kernels, and code that turns its numbers into floats, see plain floats only, and a black
 box can always hide a cell from finitely many questions. Axis by axis a grid separates the
@@ -48,7 +48,7 @@ _LEAST_WIDTH = 2.0**-70
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Cells:
-    """The cells along one axis: their upper ends, and a further axis or a value below each."""
+    """The cells along one axis: upper ends, and a further axis or a value below each."""
 
     ends: list[float]
     below: list[Any]
@@ -56,7 +56,7 @@ class _Cells:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a black box is predicted to do everywhere, by cells along each axis in turn."""
+    """The predicted answers of a black box everywhere, by cells along each axis in turn."""
 
     root: Any
 
@@ -69,7 +69,9 @@ class Prediction:
         return value
 
     def law(self) -> TracedLaw:
-        """Return the law of the value; its `error` is for the `Check` to say."""
+        """Return the law of the value; `error` is left at 0, since only a `PredictionCheck` can
+        find the error.
+        """
         cells = list(_leaves(self.root, 1.0))
         masses: dict[Hashable, list[float]] = {}
         for value, volume in cells:
@@ -79,7 +81,7 @@ class Prediction:
 
 
 class PredictionCheck:
-    """The comparison of functions with their predictions at random points of drafts and uniforms.
+    """The comparison of functions with predictions at random points of drafts and uniforms.
 
     Args:
         functions: one for each draft.
@@ -104,7 +106,7 @@ class PredictionCheck:
 
     @property
     def finished(self) -> bool:
-        """Whether all looks have been taken."""
+        """True if all looks have been taken."""
         return self._checked == CHECKS[-1]
 
     def look(self) -> float:
@@ -121,7 +123,7 @@ class PredictionCheck:
 def _points(
     weights: Sequence[float], num_uniforms: int
 ) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Yield (number of a draft, uniforms), as they come when drafts and uniforms are drawn."""
+    """Yield (number of a draft, uniforms), drawn at random."""
     rng = np.random.default_rng(_SEED + 1)
     share = np.asarray(weights) / math.fsum(weights)
     while True:
@@ -130,7 +132,8 @@ def _points(
 
 
 class OwnRandomness(InvalidParameter):
-    """A callable gave two answers to one question: it rolls dice of its own, or keeps state.
+    """Raised where a callable gave two answers to one input: randomness of the callable's own, or
+    kept state.
 
     Attributes:
         reason: why its dice could not be followed.
@@ -142,7 +145,8 @@ class OwnRandomness(InvalidParameter):
 def require_deterministic(
     functions: Sequence[UniformFunction], weights: Sequence[float], num_uniforms: int, reason: str
 ) -> None:
-    """Ask twice at some random points, after a trace that was void for this reason.
+    """Call the functions twice at some random points, after a void trace, and raise `OwnRandomness`
+    on two answers.
 
     Raises:
         OwnRandomness: if there were two answers to one question.

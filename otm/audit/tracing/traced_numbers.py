@@ -1,4 +1,4 @@
-"""Numbers that record how they are compared: each knows only which box of uniforms it is in.
+"""Numbers that record comparisons: each is known only by the box of uniforms.
 
 A comparison that the box decides is answered. One that it does not decide divides the execution
 (`otm.audit.tracing.execution`):
@@ -58,11 +58,11 @@ class MonotoneForm:
 
     @property
     def falling(self) -> bool:
-        """Whether the number falls where L grows."""
+        """True if the number falls where L grows."""
         return self.kind == "power" or self.scale < 0.0
 
     def like(self, other: MonotoneForm) -> bool:
-        """Whether two numbers are ordered as their forms are."""
+        """True if two numbers have the same order as the forms."""
         return self.kind == other.kind and self.scale == other.scale
 
     def plus(self, c: float) -> MonotoneForm | None:
@@ -78,7 +78,9 @@ class MonotoneForm:
         return None
 
     def neglecting(self, amount: float) -> MonotoneForm | None:
-        """Return the shape of a number that differs by so much, or that often, if it is tiny."""
+        """Return the shape of a number that differs by a tiny amount, or with a tiny
+        probability.
+        """
         terms = self.form.terms
         if len(terms) != 1 or self.form.constant != 0.0:
             return None
@@ -103,7 +105,7 @@ class MonotoneForm:
         return MonotoneForm("line", self.form, -self.scale).times(c)
 
     def exp(self) -> MonotoneForm | None:
-        """Return the shape of its exponential."""
+        """Return the shape of the exponential."""
         if self.kind == "line" and self.scale == 1.0:
             return MonotoneForm("power", self.form.scaled(-1.0))
         if self.kind == "log" and self.scale in (1.0, -1.0):
@@ -111,7 +113,7 @@ class MonotoneForm:
         return None
 
     def log(self) -> MonotoneForm | None:
-        """Return the shape of its logarithm."""
+        """Return the shape of the logarithm."""
         if self.kind == "power":
             return MonotoneForm("line", self.form.scaled(-1.0))
         return MonotoneForm("log", self.form, self.scale) if self.kind == "line" else None
@@ -124,7 +126,8 @@ class MonotoneForm:
 
 
 class TracedNumber:
-    """A function of the uniforms, known on the current box: what traced code computes with.
+    """A function of the uniforms, known on the current box: the number with which traced code
+    computes.
 
     Args:
         run: the execution that it belongs to.
@@ -159,12 +162,12 @@ class TracedNumber:
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Be seen by torch as something to ask about; the interceptor is asked first."""
+        """Present the number to torch as an overriding type; the interceptor is called first."""
         return NotImplemented
 
     @property
     def axes(self) -> frozenset[int]:
-        """The axes of the box that it depends on."""
+        """The axes of the box on which the number depends."""
         return frozenset().union(*(source.axes for source in self.sources))
 
     def __repr__(self) -> str:
@@ -280,7 +283,7 @@ class TracedNumber:
         return _quotient(1.0, self)
 
     def clamped(self, low: float | None, high: float | None) -> Any:
-        """Return the number within bounds, neglecting what is tiny at a uniform's ends."""
+        """Return the number within bounds, neglecting tiny differences at a uniform's ends."""
         found = self
         for bound, inside in ((low, max), (high, min)):
             if bound is not None:
@@ -330,7 +333,7 @@ class TracedNumber:
         return float(self.__floor__())
 
     def item(self) -> TracedNumber:
-        """Return itself, as NumPy's scalars do their plain number."""
+        """Return the number, where NumPy's scalars return a plain number."""
         return self
 
 
@@ -341,7 +344,7 @@ def _power(x: float, exponent: float) -> float:
 
 
 class TracedArray(np.ndarray[Any, Any]):
-    """An object array of traced numbers whose searches ask no more than they need.
+    """An object array of traced numbers, with searches that make only the necessary comparisons.
 
     NumPy's own `searchsorted` compares neighbouring values with each other first, to narrow its
     search: a comparison that the law of the output does not depend on and that would split the box
@@ -372,18 +375,18 @@ class TracedArray(np.ndarray[Any, Any]):
         return super().__array_function__(func, types, args, kwargs)
 
     def argmax(self, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-        """Return where the largest is."""
+        """Return the index of the largest element."""
         return _along(self, True, axis, keepdims=keepdims)
 
     def argmin(self, axis: Any = None, out: Any = None, *, keepdims: Any = False) -> Any:
-        """Return where the least is."""
+        """Return the index of the least element."""
         return _along(self, False, axis, keepdims=keepdims)
 
 
 def _along(
     values: Any, largest: bool, axis: Any = None, out: Any = None, *, keepdims: Any = False
 ) -> Any:
-    """Return where the extremes along an axis are."""
+    """Return the indices of the extremes along an axis."""
     plain = np.asarray(values)
     if plain.dtype != object:
         return (np.argmax if largest else np.argmin)(plain, axis=axis, out=out, keepdims=keepdims)
@@ -395,7 +398,7 @@ def _along(
 
 
 def arg_extreme(values: Sequence[Any] | NDArray[Any], *, largest: bool) -> int:
-    """Return the index of the largest or least of numbers, by a race if it is one.
+    """Return the index of the largest or least of numbers, by a race where possible.
 
     Args:
         values: numbers and plain floats, at least one.
@@ -430,7 +433,7 @@ def arg_order(values: Sequence[Any], size: int, *, largest: bool) -> list[int]:
 
 
 def _race(numbers: Sequence[TracedNumber], largest: bool) -> int | None:
-    """Return which of several numbers is extreme if they are a race."""
+    """Return the index of the extreme number if the numbers form a race, else None."""
     shapes = [number.shape for number in numbers if number.shape is not None]
     if len(numbers) == 1:
         return 0
@@ -441,7 +444,7 @@ def _race(numbers: Sequence[TracedNumber], largest: bool) -> int | None:
 
 
 def _compare(left: Any, right: Any, order: Callable[[float, float], bool]) -> Any:
-    """Return whether left < right (or ≤), dividing the execution until that is known."""
+    """Return True if left < right (or ≤), dividing the execution until that is known."""
     run: Execution = left.run if isinstance(left, TracedNumber) else right.run
     one, other = _as_number(left, run), _as_number(right, run)
     if one is None or other is None:
@@ -507,7 +510,7 @@ class _Comparison:
         return found if found is None or sides[0] is self.left else -found
 
     def narrow(self) -> bool:
-        """Divide the box towards an answer; return False if it cannot be divided further."""
+        """Divide the box towards an answer; return False if no further division is possible."""
         run, number = self.run, self.left if self.left.sources else self.right
         axes = self.left.axes | self.right.axes
         if not number.monotone or (self.left.sources and self.right.sources) or len(axes) > 1:
@@ -527,7 +530,7 @@ class _Comparison:
         return False
 
     def _crossing(self, axis: int) -> float:
-        """Return where the sides would meet along an axis if they were lines."""
+        """Return the point where the sides would meet along an axis if both were lines."""
         low, high = self.run.low, self.run.high
         first, last = (self.left.value(end) - self.right.value(end) for end in (low, high))
         rise = last - first
@@ -595,7 +598,7 @@ def _mirrored(number: TracedNumber) -> TracedNumber | None:
 
 
 def mapped(number: TracedNumber, function: Callable[[float], float]) -> TracedNumber:
-    """Return a monotone function of a number, of which nothing more is known."""
+    """Return a monotone function of a number, without a shape."""
     return _unary(number, _quietly(function))
 
 
@@ -671,7 +674,7 @@ def _binary(
 
 
 def _overruled(constant: float, function: Any) -> float | None:
-    """Return what does not depend on the number: ±∞ added to it, or 0 times it."""
+    """Return a result that does not depend on the number: ±∞ added, or a product with 0."""
     if function is operator.mul:
         return 0.0 if constant == 0.0 else None
     of_infinity = {operator.add: constant, operator.sub: -constant}
@@ -694,7 +697,7 @@ def _joined(
 
 
 def _quotient(left: Any, right: Any) -> Any:
-    """Divide; by a number whose sign the box leaves open the bounds say nothing."""
+    """Divide; the bounds are infinite where the box leaves the divisor's sign open."""
     if not isinstance(right, TracedNumber):
         return _binary(left, right, _divide, lambda shape, c: shape.times(_divide(1.0, c)))
     if isinstance(left, TracedNumber):
@@ -721,14 +724,14 @@ def _quotient(left: Any, right: Any) -> Any:
 
 
 def _divide(a: float, b: float) -> float:
-    """Divide as IEEE floats do: ±∞ by zero, NaN where that has no sign."""
+    """Divide like IEEE floats: ±∞ by zero, NaN where the zero has no sign."""
     if b:
         return a / b
     return nan if a == 0.0 or isnan(a) else copysign(inf, a) * copysign(1.0, b)
 
 
 def _as_float(value: Any) -> float | None:
-    """Return a plain number as a float, None for arrays and what is no number."""
+    """Return a plain number as a float, None for arrays and anything that is no number."""
     if isinstance(value, float | int):
         return float(value)
     if array_api_compat.is_torch_array(value) or (isinstance(value, np.ndarray) and value.ndim):

@@ -1,4 +1,4 @@
-"""Code that draws from NumPy, `random` or torch gets numbers that can be followed.
+"""Interception: code that draws from NumPy, `random` or torch gets numbers that can be followed.
 
 While `intercepted` is open, the drawing functions of these libraries take their values from an
 execution. Which function draws what stands in one table (`tracing.intercept.laws`).

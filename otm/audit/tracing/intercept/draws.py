@@ -1,5 +1,5 @@
-"""What is drawn: new sources and choices while code is traced, the values that were found when it
-is executed again.
+"""Intercepted draws: new sources and choices while code is traced, the recorded values when the
+code is executed again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GOLDEN = 0.6180339887498949
 
 
 class DrawnOutcome:
-    """One of several outcomes, drawn but not yet looked at."""
+    """One of several outcomes, drawn but not yet read."""
 
     __slots__ = ("_index", "run", "weights")
 
@@ -28,25 +28,25 @@ class DrawnOutcome:
         self._index: int | None = None
 
     def resolve(self) -> int:
-        """Look at it: the execution chooses."""
+        """Return the chosen index; the execution chooses on the first call."""
         if self._index is None:
             self._index = self.run.choose(self.weights)
         return self._index
 
     def recorded(self) -> int:
-        """Return what it was, or might have been."""
+        """Return the chosen index, or the likeliest one if none is chosen yet."""
         return likeliest(self.weights) if self._index is None else self._index
 
 
 class DeferredDraw:
-    """A plain answer that depends on random numbers and has not been asked for yet."""
+    """A plain answer that depends on random numbers and has not been read yet."""
 
     def __init__(self, question: Callable[[], Any]) -> None:
         self.resolve = functools.cache(question)
 
 
 class Draws(abc.ABC):
-    """Where intercepted draws come from."""
+    """A source of intercepted draws."""
 
     def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
         """Return uniforms on [0, 1): numbers or floats.
@@ -73,7 +73,7 @@ class Draws(abc.ABC):
     def _take(
         self, state: Hashable, signature: Hashable, rows: Sequence[Sequence[float]]
     ) -> list[Any]:
-        """Return an outcome for every row of weights, a uniform where it is empty."""
+        """Return an outcome for every row of weights, a uniform for an empty row."""
 
     @abc.abstractmethod
     def abort(self, how: str) -> TraceAborted:
@@ -82,17 +82,17 @@ class Draws(abc.ABC):
     @property
     @abc.abstractmethod
     def drew(self) -> bool:
-        """Whether the code drew anything itself."""
+        """True if the code drew anything itself."""
 
 
 def settled(thing: Any) -> Any:
-    """Look at what is open; return anything else as it is."""
+    """Return the outcome of a deferred draw, resolved now; anything else unchanged."""
     return thing.resolve() if isinstance(thing, DeferredDraw | DrawnOutcome) else thing
 
 
 @dataclasses.dataclass(eq=False)
 class TracingDraws(Draws):
-    """Draws of an execution that is traced.
+    """The draws of a traced execution.
 
     Attributes:
         run: the execution.
@@ -109,13 +109,13 @@ class TracingDraws(Draws):
 
     @property
     def drew(self) -> bool:
-        """Whether anything was drawn after the argument."""
+        """True if anything was drawn after the argument."""
         return len(self.events) > 1
 
     def _take(
         self, state: Hashable, signature: Hashable, rows: Sequence[Sequence[float]]
     ) -> list[Any]:
-        """Return what was drawn in this state, made now if it was not drawn before."""
+        """Return the draws of a generator's state, made now if the state is new."""
         before, elements = self._known.get(state, (signature, None))
         if before != signature:
             raise self.abort("a generator was set back and drew otherwise than before")
@@ -130,7 +130,7 @@ class TracingDraws(Draws):
         return [uniform(one) if isinstance(one, UniformSource) else one for one in elements]
 
     def recorded(self) -> list[list[float | int]]:
-        """Return what was drawn, at the middle of the box where the box leaves it open."""
+        """Return all draws, at the middle of the box where the box leaves a value open."""
         middle = self.run.middle
         found: list[list[float | int]] = []
         for elements in self.events:
@@ -148,7 +148,7 @@ class TracingDraws(Draws):
 
 @dataclasses.dataclass(eq=False)
 class ReplayedDraws(Draws):
-    """Draws of an execution that was traced, given to it again as plain numbers.
+    """The draws of a traced execution, replayed as plain numbers.
 
     Attributes:
         values: by draw.
@@ -163,13 +163,13 @@ class ReplayedDraws(Draws):
 
     @property
     def drew(self) -> bool:
-        """Whether any of them was drawn again."""
+        """True if any draw was replayed."""
         return self._next > 0
 
     def _take(
         self, state: Hashable, signature: Hashable, rows: Sequence[Sequence[float]]
     ) -> list[Any]:
-        """Return the next of the recorded draws, which must be of this size."""
+        """Return the next recorded draws, which must have the requested number of values."""
         if self._next >= len(self.values) or len(self.values[self._next]) != len(rows):
             raise self.abort("other draws at a second execution")
         self._next += 1
@@ -177,7 +177,8 @@ class ReplayedDraws(Draws):
 
 
 class Generators:
-    """The generators of one library, of which the one behind its functions moves only when seen.
+    """The generators of one library; the common one, behind the library's functions, moves only
+    when used.
 
     Args:
         library: its name, for the message.
@@ -202,22 +203,22 @@ class Generators:
         self._last: Hashable = None
 
     def begin(self, draws: Draws) -> None:
-        """Take note of an execution that begins."""
+        """Start an execution: set the draws, and note the state of the common generator."""
         self.draws = draws
         self.look(self._common)
 
     def look(self, generator: Any) -> None:
-        """Take note of where a generator was set, if it is the common one."""
+        """Note the new state of a generator that was set, if this is the common generator."""
         if generator is self._common:
             self._last = self._state(generator)
 
     def end(self) -> None:
-        """Stop the execution if the common generator is elsewhere."""
+        """Stop the execution if the common generator has moved unseen."""
         if self._state(self._common) != self._last:
             raise self.draws.abort(f"{self._library} drew by a function imported before")
 
     def moved(self, generator: Any) -> Hashable:
-        """Return the state of a generator, which names what it draws, and move it on."""
+        """Return the state of a generator, which names the draw, and advance the generator."""
         if generator is self._common:
             self.end()
         state = self._state(generator)

@@ -1,4 +1,4 @@
-"""One context for all libraries whose draws are intercepted, those that are loaded."""
+"""One context that intercepts the draws of all loaded libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from otm.audit.tracing.intercept.of_torch import torch_draws
 
 
 class Interception:
-    """The libraries whose draws are taken from the draws of one execution after the other."""
+    """The intercepted libraries, whose draws come from one execution after the other."""
 
     def __init__(self) -> None:
         self._last: Draws | None = None
@@ -26,7 +26,7 @@ class Interception:
 
     @contextlib.contextmanager
     def into(self, draws: Draws) -> Iterator[None]:
-        """Take draws in this context from `draws`, with all generators as at first."""
+        """Take draws in this context from `draws`, with all generators in the initial state."""
         if self._last is None or self._last.drew:
             self._common.set_back()
         self._last = draws
@@ -39,7 +39,9 @@ class Interception:
 
 @contextlib.contextmanager
 def intercepted() -> Iterator[Interception]:
-    """Intercept what `random`, `numpy.random` and torch draw; restore their generators."""
+    """Intercept the draws of `random`, `numpy.random` and torch; restore the generators at the
+    end.
+    """
     with preserved(), contextlib.ExitStack() as stack:
         interception = Interception()
         # torch before the others: it may load a part of itself
@@ -51,7 +53,9 @@ def intercepted() -> Iterator[Interception]:
 
 @contextlib.contextmanager
 def preserved(seed: int | None = None) -> Iterator[None]:
-    """Seed every library's common generator, if a seed is given, and put it back at the end."""
+    """Seed every library's common generator, if a seed is given, and restore the states at the
+    end.
+    """
     before = _States()
     if seed is not None:
         seed_all(seed)
@@ -74,7 +78,7 @@ def seed_all(seed: int) -> None:
 
 
 class _States:
-    """The states of the libraries' common generators when it was made."""
+    """The states of the libraries' common generators at construction."""
 
     def __init__(self) -> None:
         self._python, self._numpy = random.getstate(), np.random.get_state()

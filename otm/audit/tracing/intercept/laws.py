@@ -1,4 +1,4 @@
-"""What NumPy, `random` and torch draw by which name: one table, and the laws that it names.
+"""The laws that NumPy, `random` and torch draw from: one table by name, and the implementations.
 
 A law makes values of what is intercepted: of uniforms on [0, 1), and of outcomes with given
 weights. It takes the source of draws, the state of the generator (the name of what is drawn), how
@@ -132,7 +132,7 @@ def permutation(draws: Draws, state: Hashable, size: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What is drawn by a name.
+    """The law that a function draws from, and the function's arguments.
 
     Attributes:
         law: of the values.
@@ -144,7 +144,7 @@ class Entry:
 
     @functools.cached_property
     def names(self) -> dict[str, str]:
-        """What the law calls each argument, in the order of the drawing function."""
+        """The law's name of each argument, in the order of the drawing function."""
         pairs = [word.partition("=") for word in self.arguments.split()]
         return {name: known or name for name, _, known in pairs}
 
@@ -155,7 +155,7 @@ class Entry:
         return {**dict(zip(self.names, args, strict=False)), **kwargs}
 
     def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of the arguments that are named, as the law calls them."""
+        """Select the arguments with a name in `names`, under the law's names."""
         return {known: given[name] for name, known in self.names.items() if name in given}
 
 
@@ -198,7 +198,9 @@ TORCH = {
 
 
 class SeedInteger(int):
-    """A random integer from so many that it can only be a seed: only an offset may be added."""
+    """A random integer with too many outcomes for anything but a seed: only an offset may be
+    added.
+    """
 
     def _refuse(self, *others: Any) -> Any:
         raise TraceAborted("arithmetic on a random integer with very many outcomes")
@@ -214,7 +216,7 @@ class SeedInteger(int):
 
 
 def _placed(values: Sequence[Any], loc: Any, scale: Any) -> list[Any]:
-    """Return scale · value + loc, a value itself where that is 1 · value + 0."""
+    """Return scale · value + loc, the unchanged value for 1 · value + 0."""
     places = zip(_each(loc, len(values)), _each(scale, len(values)), strict=True)
     return [
         value if (at, by) == (0.0, 1.0) else value * by + at

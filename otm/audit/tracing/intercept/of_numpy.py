@@ -1,4 +1,6 @@
-"""What NumPy draws: `numpy.random.Generator` and the functions and `RandomState` of before."""
+"""Interception of NumPy's draws: `numpy.random.Generator`, and the older functions and
+`RandomState`. `numpy.random.Generator` and the functions and `RandomState` of before.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,13 @@ _WORDS_AND_PLACE = 4 * (624 + 1)
 
 
 class _Drawing:
-    """A generator of NumPy whose draws are intercepted."""
+    """A generator of NumPy with intercepted draws."""
 
     def __init__(self, generators: Generators, generator: Any) -> None:
         self.draws, self.moved = generators.draws, functools.partial(generators.moved, generator)
 
     def draw(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Return what the generator's method of this name draws."""
+        """Return the draws of the generator's method `name`."""
         if name in _OF_OWN_SHAPE:
             return getattr(self, name)(*args, **kwargs)
         given = NUMPY[name].bound(args, kwargs)
@@ -101,7 +103,7 @@ _SAFE = {"bit_generator", "get_state", "spawn", "bytes"}
 
 
 def state_of(generator: Any) -> bytes:
-    """Return what tells where a generator is.
+    """Return bytes that identify the state of a generator.
 
     Of a Mersenne twister, as behind the functions of `numpy.random`, the words themselves, read in
     place: to ask for them politely takes a hundred times as long.
@@ -114,7 +116,7 @@ def state_of(generator: Any) -> bytes:
 
 @contextlib.contextmanager
 def numpy_draws() -> Iterator[Generators]:
-    """Take what NumPy draws from the execution."""
+    """Replace NumPy's draws by draws of the execution."""
     behind: Any = np.random.mtrand._rand
     generators = Generators(
         "numpy.random", behind, state_of, lambda generator: generator._bit_generator.random_raw()
@@ -168,7 +170,7 @@ def _count(size: Any) -> int:
 
 
 def _shaped(values: list[Any], size: Any) -> Any:
-    """Return values in the shape asked for, the value itself where none was."""
+    """Return values in the requested shape, the plain value where no shape was given."""
     if size is None:
         return values[0]
     if not any(isinstance(value, TracedNumber) for value in values):

@@ -1,5 +1,5 @@
-"""What the standard library draws (`random`, any `random.Random`), and the functions of `math` that
-are applied to it.
+"""Interception of the standard library's draws (`random`, any `random.Random`), and of the
+functions of `math` applied to the drawn numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_SYSTEM = ("random", "_randbelow", "getrandbits")
 
 @contextlib.contextmanager
 def patched(*places: tuple[Any, str, Any]) -> Iterator[None]:
-    """Set attributes, and put back what was there."""
+    """Set attributes, and restore the old values at the end."""
     before = [(thing, name, vars(thing).get(name, _MISSING)) for thing, name, _ in places]
     for thing, name, value in places:
         setattr(thing, name, value)
@@ -51,7 +51,7 @@ _MISSING = object()
 
 @contextlib.contextmanager
 def python_draws() -> Iterator[Generators]:
-    """Take what `random` draws from the execution."""
+    """Replace the draws of `random` by draws of the execution."""
     counter = itertools.count()
 
     def state(generator: random.Random) -> Hashable:
@@ -93,7 +93,7 @@ def python_draws() -> Iterator[Generators]:
 
 
 def seeding(original: Callable[..., Any], generators: Generators) -> Callable[..., None]:
-    """Return a method that sets a generator, and takes note of it."""
+    """Wrap a method that sets a generator, so that the new state is noted."""
 
     def seed(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)

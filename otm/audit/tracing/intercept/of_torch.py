@@ -1,5 +1,5 @@
-"""What torch draws, and what code computes with it: real tensors with numbers that can be followed
-in their shadow.
+"""Interception of torch's draws, and of computations with the drawn values: real tensors with
+traced numbers in a shadow.
 
 Every operation passes a dispatcher, below autograd, `torch.nn.functional` and
 `torch.distributions`. Random ones are executed, so that their generators move on, and the result
@@ -51,12 +51,12 @@ _OPEN = (TracedNumber, DeferredDraw, DrawnOutcome)
 
 @contextlib.contextmanager
 def torch_draws(torch: Any) -> Iterator[_Shadows]:
-    """Take what torch draws from the execution."""
+    """Replace torch's draws by draws of the execution."""
     shadows = _Shadows(torch)
     from_numpy = torch.from_numpy
 
     class Calls(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
-        """What is called from Python."""
+        """Calls of torch functions from Python."""
 
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -64,7 +64,7 @@ def torch_draws(torch: Any) -> Iterator[_Shadows]:
             return shadows.called(func, args, kwargs or {})
 
     class Operations(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
-        """What is executed."""
+        """Operations that torch executes."""
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
@@ -86,7 +86,7 @@ def torch_draws(torch: Any) -> Iterator[_Shadows]:
 
 @dataclasses.dataclass(frozen=True)
 class Elementwise:
-    """What an operation does to elements, one by one.
+    """An operation on elements, one by one.
 
     Attributes:
         function: from an iterator of elements to the result; it looks at what it takes.
@@ -100,7 +100,7 @@ class Elementwise:
     answers: bool = False
 
     def element(self, *things: Any) -> Any:
-        """Return an element of the result, None where all that it is made of is plain."""
+        """Return an element of the result, None where all operands are plain."""
         if not any(map(_is_open, things)):
             return None  # as the operation has it
         if self.answers:
@@ -134,7 +134,7 @@ def _clamped(x: Any, low: Any = None, high: Any = None) -> Any:
 
 
 def _question(question: Callable[[float], bool]) -> Callable[[Iterator[Any]], bool]:
-    """Return what asks whether an element is finite or the like.
+    """Return a function that tests elements for finiteness or the like.
 
     Random numbers are, but on a set of probability 0: NumPy and Python answer the same of them.
     """
@@ -248,7 +248,7 @@ _READ_ONE: dict[str, Callable[[Any], Any]] = {"item": settled, "__int__": int, "
 
 
 class _Operation(NamedTuple):
-    """What is known of an operation of torch.
+    """The name and arguments of an operation of torch.
 
     Attributes:
         base: its name.
@@ -266,7 +266,7 @@ class _Operation(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """An operation on arguments, by their names, and what executes it on them."""
+    """An operation with arguments by name, and the function that executes the call."""
 
     operation: _Operation
     execute: Callable[[], Any]
@@ -287,7 +287,7 @@ def _described(func: Any) -> _Operation:
 
 
 class _Shadows:
-    """The shadows of one execution's tensors, by their storage.
+    """The shadows of one execution's tensors, by storage.
 
     Attributes:
         draws: where the draws of the execution come from.
@@ -302,7 +302,7 @@ class _Shadows:
         self._run: Execution | None = None
 
     def begin(self, draws: Draws) -> None:
-        """Take note of an execution that begins: its run if it is traced."""
+        """Start an execution: set the draws and, if the execution is traced, the run."""
         self.draws = draws
         self._run = draws.run if isinstance(draws, TracingDraws) else None
         self._of.clear()
@@ -324,7 +324,9 @@ class _Shadows:
         return view if _open(view).any() else None
 
     def put(self, tensor: Any, objects: Any) -> Any:
-        """Give a tensor elements: open ones in its shadow, plain ones in memory; None skips."""
+        """Store elements in a tensor: open values in the shadow, plain values in memory; None
+        skips. None skips. None skips.
+        """
         if not tensor.numel():
             return tensor
         found = np.asarray(objects, dtype=object).reshape(tuple(tensor.shape))
@@ -360,7 +362,7 @@ class _Shadows:
         return found if shadow is None else np.where(_open(shadow), shadow, found)
 
     def settle(self, thing: Any) -> bool:
-        """Look at every open answer of a tensor; return whether traced numbers remain."""
+        """Resolve every open answer of a tensor; return True if traced numbers remain."""
         shadow = self.shadow(thing) if isinstance(thing, self.torch.Tensor) else None
         if shadow is None:
             return False
@@ -403,11 +405,11 @@ class _Shadows:
         return func(*args, **kwargs)
 
     def _without_number(self, thing: Any) -> Any:
-        """Return a number as a tensor, anything else as it is."""
+        """Return a traced number as a tensor, anything else unchanged."""
         return self.tensor_of(thing) if isinstance(thing, TracedNumber) else thing
 
     def _read(self, name: str, tensor: Any) -> Any:
-        """Return the numbers of a tensor, as far as they can go on as numbers."""
+        """Return the numbers of a tensor, if the reading function can pass on traced numbers."""
         objects = self.elements(tensor)
         if name == "tolist":
             return objects.tolist()
@@ -419,7 +421,7 @@ class _Shadows:
 
     # Operations.
     def operated(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Execute an operation, and follow it if it draws or reads elements with a shadow."""
+        """Execute an operation, and follow any draw or read of elements with a shadow."""
         operation = _described(func)
         drawn = operation.plain.removesuffix("_like")
         if self._quiet or not (self._of or operation.random or drawn in TORCH):
@@ -450,7 +452,10 @@ class _Shadows:
         ]
 
     def _computed(self, call: _Call, numbers: bool) -> Any:
-        """Follow an operation that computes with open elements; say if numbers are among them."""
+        """Follow an operation on open elements.
+
+        `numbers` says if traced numbers are among the elements.
+        """
         plain, given = call.operation.plain, call.given
         special = getattr(self, f"_on_{plain}", None)
         # several axes at once are for settled answers
@@ -472,11 +477,11 @@ class _Shadows:
         raise self.draws.abort(f"torch.{plain} on random numbers")
 
     def _settled(self, tensors: list[Any]) -> bool:
-        """Look at all that is open; return whether no traced number remains."""
+        """Resolve all open answers; return True if no traced number remains."""
         return not any(self.settle(tensor) for tensor in tensors)
 
     def _converted(self, call: _Call) -> Any:
-        """Convert elements to another type; what becomes an integer or a truth stays open."""
+        """Convert elements to another type; conversions to integers or truth values stay open."""
         dtype = call.given["dtype"] or call.given["self"].dtype
         kind = bool if dtype == self.torch.bool else int
         function = functools.partial(_as_kind, float if dtype.is_floating_point else kind)
@@ -484,7 +489,9 @@ class _Shadows:
         return self.put(call.execute(), _each(function, elements))
 
     def _move(self, call: _Call) -> Any:
-        """Do to numbered places what the operation does to elements, and take the shadows along."""
+        """Apply the operation to numbered places instead of elements, and move the shadows
+        accordingly.
+        """
         base = call.operation.plain
         table: list[Any] = [None]
 
@@ -537,7 +544,7 @@ class _Shadows:
         return self.put(call.execute(), found)
 
     def _along(self, given: dict[str, Any]) -> tuple[Objects, int]:
-        """Return elements and the axis that an operation is along: all in one row without."""
+        """Return elements and the axis of an operation, all in one row without an axis."""
         objects, dim = self.elements(given["self"]), given.get("dim")
         return (objects.reshape(-1), 0) if dim is None or not objects.ndim else (objects, dim)
 
@@ -608,7 +615,9 @@ class _Shadows:
 
     # Draws.
     def _draw(self, name: str, call: _Call) -> Any:
-        """Execute a random operation, so that its generator moves, and give the result its law."""
+        """Execute a random operation, so that the generator moves, and give the result the law of
+        the draw.
+        """
         base, given = call.operation.base, call.given
         generator = given.get("generator") or self.torch.default_generator
         state = "torch", generator.get_state().numpy().tobytes()
@@ -640,7 +649,7 @@ class _Shadows:
 
 
 def _seen_as(objects: Objects, tensor: Any) -> Objects:
-    """Return the view of a storage's objects that the tensor is of the storage."""
+    """Return the view of a storage's objects that corresponds to the tensor."""
     flat = objects[tensor.storage_offset() :]
     strides = [flat.itemsize * n for n in tensor.stride()]
     return np.lib.stride_tricks.as_strided(flat, tuple(tensor.shape), strides)
@@ -659,7 +668,7 @@ def _each(function: Callable[..., Any], *operands: Objects) -> Objects:
 
 
 def _open(objects: Objects) -> NDArray[np.bool_]:
-    """Return where elements are numbers or answers that nobody has asked for."""
+    """Return a mask of the elements that are traced numbers or open answers."""
     return _each(_is_open, objects).astype(bool)
 
 
@@ -680,7 +689,7 @@ def _position(ends: list[float], value: Any, right: bool) -> int:
 
 
 def _as_kind(kind: type, thing: Any) -> Any:
-    """Return an open element as a float, an integer or a truth, of a traced number or later on."""
+    """Convert an open element to a float, an integer or a truth value, later if necessary."""
     if not _is_open(thing):
         return None
     if kind is float and isinstance(thing, TracedNumber):
