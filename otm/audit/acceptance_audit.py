@@ -48,7 +48,6 @@ _UNCERTAIN = 0.05
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class AcceptanceAudit(SingleAudit):
     """The verdict of recorded acceptance counts on an engine; `str` gives the report in Markdown.
-    `str` gives the report in Markdown.
 
     Attributes:
         record: as it was read.
@@ -78,8 +77,8 @@ class AcceptanceAudit(SingleAudit):
 
     @property
     def found(self) -> float:
-        """The excess from which on an alarm is raised but for probability `missed`; 1 if no alarm
-        is possible.
+        """The excess that raises an alarm but for probability `missed`; 1 if no alarm is
+        possible.
         """
         if not self.possible.size or not self.record.steps:
             return 1.0
@@ -133,8 +132,8 @@ class AcceptanceAudit(SingleAudit):
         return f"≥ {self.severity:.4g}", "", f"{self.record.steps or 0:,.0f} steps"
 
     def sections(self) -> list[str]:
-        """Return the rates beside the possible acceptance, the errors, and the data that a verdict
-        needs.
+        """Return the rates beside the possible acceptance, the errors, and the data still
+        needed.
         """
         record, shown = self.record, format_probability
         rows = [("record", f"{record.form}, {record.unit}s: {len(record.parts):,}")]

@@ -1,5 +1,4 @@
-"""Batteries: many checks of one candidate under one verdict, with a default selection and order of
-the checks.
+"""Batteries: many checks of one candidate under one verdict, with a default selection and order.
 
 The instances, numbers of drafts and tokens, and the time are data: `otm.audit.standard_problems`;
 which checks a candidate should pass it says itself (`Candidate.checks`). A battery begins with the
@@ -35,8 +34,7 @@ from otm.verifiers.base import Verifier
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BatteryAudit(Audit):
-    """The audits of one candidate on many instances, and the audit of the smallest failing
-    instance.
+    """The audits of one candidate on many instances, with the smallest failing instance.
 
     Attributes:
         audits: one for each check that was carried out, by its name.
@@ -64,9 +62,7 @@ class BatteryAudit(Audit):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of any audit; samples take nothing from the "lossless" of
-        integrations.
-        """
+        """The worst verdict of any audit; samples do not spoil the "lossless" of integrations."""
         found = {audit.verdict for audit in self.audits.values()}
         if self.raised:
             found.add("raised")
@@ -87,9 +83,7 @@ class BatteryAudit(Audit):
 
     @property
     def worst(self) -> str:
-        """The name of the audit with the largest total variation, of the failed audits if any
-        failed.
-        """
+        """The audit with the largest total variation, among the failed audits if there are any."""
         return max(self.failed or self.audits, key=lambda name: _extent(self.audits[name]))
 
     @property
@@ -323,9 +317,7 @@ def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
 
 
 def _checks(candidate: Candidate, scope: Scope) -> list[Check]:
-    """Return the checks of a candidate, first the check of several steps where one was
-    requested.
-    """
+    """Return the checks of a candidate, after the check of several steps if requested."""
     steps = [] if scope.noise is None else [check_of_steps(candidate, scope, scope.noise)]
     return [*steps, *scope.checks(candidate)]
 
@@ -395,9 +387,7 @@ _REFUSED = 4
 
 @dataclasses.dataclass(eq=False)
 class _Progress:
-    """The audits of a battery so far, the checks that raised or came too late, and the instances
-    left uncovered.
-    """
+    """The audits of a battery so far, and the checks that raised or came too late."""
 
     candidate: Candidate
     scope: Scope

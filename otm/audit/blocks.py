@@ -104,7 +104,7 @@ class ManyBlocksCandidate(DraftedCandidate):
         ]
 
     def drawing(self, given: Models, rng: np.random.Generator) -> Drawing:
-        """Return the sampler of blocks of γ + 1 tokens, completed by the target, numbered in base
+        """Return the sampler of blocks of γ + 1 tokens, completed by the target, as numbers in base
         V.
         """
         gamma = given.num_drafts
@@ -129,9 +129,7 @@ class ManyBlocksCandidate(DraftedCandidate):
         rng: np.random.Generator,
         size: int,
     ) -> Drawn:
-        """Draft blocks from laws by length, verify each, and let the target complete the
-        outputs.
-        """
+        """Draft blocks from laws by length, verify each, and complete the outputs by the target."""
         gamma, num_tokens = len(p), p[0].shape[-1]
         drafts = _continued(np.full((size, gamma), -1), p, rng)
         blocks = self.verify_rows(_along(p, drafts), _along(q, drafts), drafts, rng)
@@ -183,17 +181,14 @@ class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate
         return integrate_blocks(self, *given, tolerance=tolerance)
 
     def smallest(self, given: Models, tolerance: float | None) -> SequenceAudit | None:
-        """Return the audit of the smallest models found, of up to γ drafts, on which the candidate
-        fails.
-        """
+        """Return the audit of the smallest failing models found, of up to γ drafts."""
         lengths = range(1, given.num_drafts + 1)
         return shrink_sequence(self, num_drafts=lengths, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockBatchCandidate(KernelCandidate, ManyBlocksCandidate):
-    """A kernel that verifies a batch of drafted blocks with hidden randomness, as engines' kernels
-    do.
+    """A kernel that verifies a batch of drafted blocks with hidden randomness, as in engines.
 
     Args:
         verify: the function, `verify(draft, target, drafts, rng)` with `draft` `(m, γ, V)`,
@@ -303,8 +298,7 @@ def shrink_sequence(
     tolerance: float | None = None,
     budget: int = shrinking.BUDGET,
 ) -> SequenceAudit | None:
-    """Return the audit of the smallest toy models on which a block verifier fails, None if none is
-    found.
+    """Return the audit of the smallest toy models on which a block verifier fails, or None.
 
     Tried in order: fewest drafts, then fewest tokens; the same laws at every position, then laws
     that depend on the position or on the token before; then the denominators of the probabilities.

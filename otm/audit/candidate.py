@@ -111,8 +111,8 @@ class Scope:
 
     @property
     def default(self) -> bool:
-        """True if neither laws nor numbers of drafts were requested, so that unfit instances may be
-        left out.
+        """True if no laws or numbers of drafts were requested, so that unfit instances may be left
+        out.
         """
         return self.laws is None and self.num_drafts is None
 
@@ -390,8 +390,7 @@ def answers_blocks(
     num_uniforms: Callable[[int, int], int],
     attempts: dict[str, str],
 ) -> bool | None:
-    """Return True if a function answers a block with tokens, False if it answers one token with a
-    token.
+    """Return True if a function answers a block with tokens, False if it answers one token.
 
     Small inputs of each kind are tried. None if both fail; `attempts` notes why.
     """
@@ -415,8 +414,7 @@ def _answered_axes(
     block: bool,
     num_drafts: int,
 ) -> set[int]:
-    """Return the numbers of axes of a function's outputs on small inputs of one token or of a
-    block.
+    """Return the numbers of axes of a function's outputs on small inputs.
 
     Raises:
         CandidateFailure: if one of its answers is no token, or no block.

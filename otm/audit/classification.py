@@ -126,8 +126,7 @@ def classify(
 
 
 def arguments_of(function: object) -> range | None:
-    """Return the possible numbers of positional arguments of a function; None where unknown. None
-    where that cannot be known.
+    """Return the possible numbers of positional arguments of a function; None where unknown.
 
     >>> arguments_of(lambda tree, rng: 0), arguments_of(lambda a, b=1, *, c=2: 0)
     (range(2, 3), range(1, 3))
@@ -145,8 +144,8 @@ def arguments_of(function: object) -> range | None:
 
 
 def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] | None:
-    """Return the kind of candidate for a number of arguments; None for four, or an unknown number.
-    None for four, or where it cannot be known.
+    """Return the kind of candidate for a number of arguments; None for four, or an unknown
+    number.
     """
     number = arguments_of(function)
     if number is None or 4 in number:
@@ -208,9 +207,7 @@ class _WatchedTree(_Watched, DraftedTree):
 
 
 class _WatchedRequest(_Watched, generations.Request):
-    """A request that records whether any attribute was read, and passes all others on to the
-    generator.
-    """
+    """A request that records whether any attribute was read, and else acts as the generator."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(object.__getattribute__(self, "rng"), name)

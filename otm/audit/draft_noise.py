@@ -53,8 +53,7 @@ def several_steps(
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> WrittenAudit:
-    """Audit a text of several steps whose draft noise has a key: compare the joint law with the
-    target's.
+    """Audit a text of several steps on draft noise with a key: its joint law against the target's.
 
     The noise of a draft is a uniform, at which the draft law's cumulative sum is inverted.
 

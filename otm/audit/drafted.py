@@ -168,13 +168,11 @@ class IntegrableCandidate(DraftedCandidate):
 
     @abc.abstractmethod
     def smallest(self, given: Any, tolerance: float | None) -> IntegratedAudit | None:
-        """Return the audit of the smallest instance found, up to this one, on which the candidate
-        fails.
-        """
+        """Return the audit of the smallest failing instance found, up to this one."""
 
     def plan(self, scope: Scope) -> Selection:
-        """Return "large", the instances too large to integrate, or "few" where no integration is
-        possible.
+        """Return "large", the instances too large to integrate, or "few" without any
+        integration.
         """
         return "few" if scope.own_randomness else "large"
 
@@ -262,9 +260,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
 
 
 def in_turn(groups: Iterable[Sequence[Instance]]) -> list[Instance]:
-    """Return the first instance of every group, then the instances that a verdict needs, small
-    before large.
-    """
+    """Return the first instance of every group, then the needed instances, small before large."""
     first = [group[0] for group in groups if group]
     rest = itertools.chain.from_iterable(group[1:] for group in groups)
     return [*first, *sorted(rest, key=lambda one: (not one.needed, one.size))]

@@ -80,8 +80,7 @@ _LONGEST = 3600.0
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class JointAudit(IntegratedAudit):
-    """The exact law of the tokens that code writes on one instance; `str` gives the report in
-    Markdown.
+    """The exact law of the tokens written on one instance; `str` gives the report in Markdown.
 
     `law` is the law of the rows' tokens, an axis for each token of each row.
     """
@@ -248,9 +247,7 @@ def _text(rows: Any, laws: Sequence[Next], length: int, rng: np.random.Generator
 
 
 def seeded_rng() -> np.random.Generator:
-    """Return a generator with a drawn seed: followed while code is traced, new on every real
-    execution.
-    """
+    """Return a generator with a drawn seed: followed under trace, new on every real execution."""
     return np.random.default_rng(int(np.random.randint(2**31)))  # noqa: NPY002 (it is seeded and intercepted with the rest)
 
 
@@ -315,9 +312,7 @@ class EndToEndCandidate(FunctionCandidate):
 
 
 class _TimeLeft:
-    """A division of the time: half branches where branching may not come to an end, the rest
-    samples.
-    """
+    """A division of the time: half for branching that may not end, the rest for samples."""
 
     def __init__(self, scope: Scope, audits: int) -> None:
         self.scope, self.shares = scope, Shares(scope, audits)
@@ -415,7 +410,7 @@ class StepCandidate(EndToEndCandidate):
         ]
 
     def _longest(self) -> int:
-        """Return the largest number of tokens that trial calls wrote; failures here are counted
+        """Return the largest number of tokens written in trial calls; failures are counted
         later.
         """
         longest = 0

@@ -140,9 +140,7 @@ class IntegratedAudit(SingleAudit):
         return self.variation_over(())
 
     def variation_over(self, ignored: tuple[int, ...]) -> float:
-        """Return the total variation of the tokens that remain after summing over `ignored`
-        axes.
-        """
+        """Return the total variation after summing both laws over the `ignored` axes."""
         missing = max(0.0, 1.0 - float(self.law.sum()))
         difference = self.law.sum(axis=ignored) - self.target_law.sum(axis=ignored)
         return float(0.5 * (np.abs(difference).sum() + missing))
@@ -174,7 +172,7 @@ class IntegratedAudit(SingleAudit):
 
     @property
     def coverage(self) -> Coverage:
-        """The tested instances, the method that found the law, and the faults hidden from this
+        """The tested instances, the method behind the law, and the faults hidden from the
         method.
         """
         hidden = () if self.method == "kernel" else (STATE,)
@@ -283,7 +281,6 @@ def decided(audit: Integrated, law: OutputLaw, tolerance: float | None) -> Integ
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ExactAudit(IntegratedAudit):
     """The exact law of a verifier's outputs on one problem; `str` gives the report in Markdown.
-    `str` gives the report in Markdown.
 
     Attributes:
         problem: what it was run on.
@@ -404,7 +401,7 @@ Tables = Mapping[Row, NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SequenceAudit(IntegratedAudit):
-    """The exact law of a block verifier's outputs on one pair of models; `str` gives the report in
+    """The exact law of a block verifier's outputs on two models; `str` gives the report in
     Markdown.
 
     `law` is the law of γ + 1 tokens, the output followed by samples of the target.
@@ -470,9 +467,7 @@ class SequenceAudit(IntegratedAudit):
         ]
 
     def beside(self) -> list[tuple[str, str]]:
-        """Return the total variation by length, the first failing position, and the tokens per
-        call.
-        """
+        """Return the total variation by length, the first failing position, and tokens per call."""
         shown, first, accepted = format_probability, self.first_position, ""
         if self.accepted is not None:
             accepted = f"; {shown(self.accepted)} of them counted as accepted"
@@ -491,9 +486,7 @@ def _again(name: str, table: Tables) -> str:
 
 
 def _written(tables: Tables) -> str:
-    """Format a model: one law if all contexts have the same, else the laws by context,
-    shortened.
-    """
+    """Format a model: one law if the same after all contexts, else by context, shortened."""
     laws = {context: format_probabilities(law) for context, law in tables.items()}
     if len(set(laws.values())) == 1:
         return f"{next(iter(laws.values()))} after every context"

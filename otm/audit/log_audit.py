@@ -66,8 +66,7 @@ optimum.
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LogAudit(SingleAudit):
-    """The evidence of a log about the server that wrote the log; `str` gives the report in
-    Markdown. `str` gives the report in Markdown.
+    """The evidence of a log about the server behind the log; `str` gives the report in Markdown.
 
     Attributes:
         records: how many output tokens it holds.
@@ -238,9 +237,7 @@ def _hurdle(errors: Errors) -> float:
 
 
 def _drift_found(records: int, errors: Errors) -> float:
-    """Return the smallest drift that `records` records find: `records_needed`, the other way
-    round.
-    """
+    """Return the smallest drift that a number of records finds: the inverse of `records_needed`."""
     over_stakes = _FIXED_STAKES / 8 + _hurdle(errors) / (_FIXED_STAKES * records)
     return deviation(errors.missed) / math.sqrt(records) + float(over_stakes.min())
 
@@ -417,8 +414,7 @@ class _State:
 
 
 def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.float64]) -> float:
-    """Return an upper bound on the optimum, with the unlisted tokens (the last entry) counted as
-    one token.
+    """Return an upper bound on the optimum, with the unlisted tokens counted as one token.
 
     Merging tokens can only raise the optimum where drafts are drawn: the first k distinct cells of
     a stream of tokens hold those of the first k distinct tokens. Where the likeliest tokens are
@@ -435,9 +431,7 @@ def _most_accepted(law: Law, draft: NDArray[np.float64], target: NDArray[np.floa
 
 
 def _by_ratio(record: LogRecord) -> NDArray[np.int64]:
-    """Sort tokens by q/p; one cell for all if the draft's law is unknown, a further cell for
-    unlisted tokens.
-    """
+    """Sort tokens by q/p: one cell if p is unknown, and a further cell for unlisted tokens."""
     cells = np.full(len(record.target), len(_RATIO_EDGES) + 1, dtype=np.int64)
     if record.draft is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -458,8 +452,6 @@ def _by_rank(mass: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _by_favourite(record: LogRecord) -> NDArray[np.int64]:
-    """Separate the token that p ranks first from the others; the token that q ranks first if p is
-    unknown.
-    """
+    """Separate the token that p ranks first, or q if p is unknown, from the others."""
     mass = record.target if record.draft is None else record.draft
     return np.asarray(np.arange(len(mass)) == int(mass[:-1].argmax()), dtype=np.int64)

@@ -76,9 +76,7 @@ class LogitCandidate(UniformsCandidate):
             self.processing(temperature)
 
     def processing(self, temperature: float) -> Processing:
-        """Return the processing that the verifier should apply to either model's logits at a
-        temperature.
-        """
+        """Return the right processing of either model's logits at a temperature."""
         return Processing(
             temperature=temperature,
             top_k=self.top_k,
@@ -97,8 +95,7 @@ class LogitCandidate(UniformsCandidate):
         return bool(answers_blocks(on_laws, self.num_uniforms, {}))
 
     def checks(self, scope: Scope) -> Iterator[Check]:
-        """Yield integrations at each temperature, of one token or of blocks, according to the
-        verifier.
+        """Yield integrations at each temperature, of one token or of blocks.
 
         Raises:
             InvalidParameter: if samples are asked for.

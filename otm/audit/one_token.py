@@ -105,9 +105,7 @@ class IntegrableTokenCandidate(OneTokenCandidate, IntegrableCandidate):
         """Return the exact audit on one problem."""
 
     def smallest(self, given: Problem, tolerance: float | None) -> ExactAudit | None:
-        """Return the audit of the smallest problem found, of at most as many drafts, on which the
-        candidate fails.
-        """
+        """Return the audit of the smallest failing problem found, of at most as many drafts."""
         return shrink(self, law=given.law, tolerance=tolerance)
 
 
@@ -315,8 +313,7 @@ def exact(candidate: object, problem: Problem, *, tolerance: float | None = None
 def library_sampler(
     verifier: Verifier, problem: Problem, *, tolerance: float | None = None
 ) -> ExactAudit:
-    """Integrate the execution of one of the library's samplers, drawing of the drafts included,
-    over all uniforms.
+    """Integrate the execution of a library sampler, with the drawing of drafts, over all uniforms.
 
     Nothing is taken from the law's enumeration or the rule's kernel: an independent account of the
     same scheme.

@@ -35,7 +35,6 @@ STATE, LONGER_STATE = "state kept between calls", "state kept over more than two
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Coverage:
     """The coverage of an audit: instances, methods and untested faults; `str` gives a line each.
-    `str` gives a line each.
 
     Attributes:
         instances: names of the problems, models or logs.
@@ -238,8 +237,7 @@ MOST_ROWS = 12
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Audit(OneTable):
-    """The result of an audit of one candidate; `str` gives the report in Markdown. `str` gives the
-    report in Markdown.
+    """The result of an audit of one candidate; `str` gives the report in Markdown.
 
     Attributes:
         name: of the candidate.
@@ -265,9 +263,7 @@ class Audit(OneTable):
     @property
     @abc.abstractmethod
     def severity(self) -> float:
-        """The total variation to the target: the exact value, or the lower end of the 95 %
-        interval.
-        """
+        """The total variation to the target: exact, or the lower end of the 95 % interval."""
 
     @property
     @abc.abstractmethod

@@ -94,8 +94,7 @@ class Place(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SameTextAudit(SingleAudit):
-    """The comparison of two runs of the same prompts; `str` gives the report in Markdown. `str`
-    gives the report in Markdown.
+    """The comparison of two runs of the same prompts; `str` gives the report in Markdown.
 
     Attributes:
         texts, tokens: how many the plain run holds.
@@ -171,7 +170,7 @@ class SameTextAudit(SingleAudit):
         return f"{self.severity:g}", "", self.detail
 
     def sections(self) -> list[str]:
-        """Return the noise, the differences explained by the noise, and the places where texts
+        """Return the noise, the differences that noise explains, and the places where texts
         part.
         """
         rows = [("texts", f"{self.texts:,} of {self.tokens:,} tokens in all")]
@@ -312,9 +311,7 @@ def _unlike(plain: Sequence[LoggedText], speculative: Sequence[LoggedText]) -> s
 
 
 class _Comparison:
-    """The places of all texts, the limits learnt along the texts, and the places beyond the
-    limits.
-    """
+    """The places of all texts, the limits learnt along the texts, and the places beyond these."""
 
     def __init__(self, pairs: Sequence[_Pair], tolerance: float | None, level: float) -> None:
         self.positions: list[Place] = []
@@ -368,8 +365,8 @@ class _Comparison:
             self.differences.append(_end(number, length, plain, speculative))
 
     def expected(self) -> tuple[float, float]:
-        """Return the mean number of flips that the runners-up's noise causes over all margins, and
-        the deviation.
+        """Return the mean number of flips from the runners-up's noise over all margins, and the
+        deviation.
 
         A margin m is flipped by a change beyond m in one of two directions; one of m makes a tie,
         which is broken either way.
@@ -436,8 +433,8 @@ class _Comparison:
 
 
 def _lead(top: _Top, ahead: Token, behind: Token | None = None) -> float:
-    """Return a lower bound on the lead of a token over another, or over all others; NaN if unknown.
-    NaN if unknown.
+    """Return a lower bound on the lead of a token over another, or over all others; NaN if
+    unknown.
     """
     others = [value for name, value in top.items() if name != ahead]
     if ahead not in top or not others:

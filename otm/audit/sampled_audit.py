@@ -95,7 +95,6 @@ class Drawing(NamedTuple):
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SampledAudit(SingleAudit):
     """The evidence of samples about a verifier on one problem; `str` gives the report in Markdown.
-    `str` gives the report in Markdown.
 
     Attributes:
         samples: how many outputs were drawn.
@@ -252,8 +251,7 @@ _MOST_JOINT = 64
 
 
 def jointly(drawing: Drawing, rows: int) -> Drawing:
-    """Return the sampler of batches of `rows` rows, with the joint outputs of several rows as one
-    outcome.
+    """Return the sampler of batches of rows, with the joint outputs of several rows as one outcome.
 
     These rows are the first two, the middle and the last two; with batches of one row they come
     from two calls, one after the other. A fault in one row shows in the joint law, and so do rows
@@ -429,9 +427,7 @@ def outputs(
 
 @dataclasses.dataclass(eq=False)
 class _Tally:
-    """The counts so far: of outputs by cell, of outputs among the drafts, of outputs reported
-    accepted.
-    """
+    """The counts so far: outputs by cell, outputs among the drafts, outputs reported accepted."""
 
     counts: NDArray[np.int64]
     members: int = 0

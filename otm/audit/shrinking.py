@@ -80,9 +80,7 @@ Instance = TypeVar("Instance")
 def _first_failing(
     audit: Callable[[Instance], Integrated], instances: Iterable[Instance]
 ) -> Integrated | None:
-    """Return the first audit with the verdict "not lossless", else the first with "not exact"; None
-    if the callable fails.
-    """
+    """Return the first "not lossless" audit, else the first "not exact" one; None on a failure."""
     nearly = None
     for instance in instances:
         try:
@@ -170,9 +168,7 @@ def pairs_with_denominator(
 
 
 def _laws_up_to(num_tokens: int, largest: int) -> list[tuple[int, NDArray[Any]]]:
-    """Return all rational distributions with at most this least common denominator, each with the
-    denominator.
-    """
+    """Return the rational distributions up to a least common denominator, each with its own."""
     denominators = range(1, largest + 1)
     return [(d, law) for d in denominators for law in rational_laws(num_tokens, d)]
 

@@ -305,9 +305,7 @@ def problems_named(names: Iterable[str], law: Law) -> Iterator[tuple[str, Proble
 
 
 def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
-    """Yield the instances from which the law can draw and that are small enough to integrate, with
-    names.
-    """
+    """Yield the instances that the law can draw from and that are small enough to integrate."""
     names = FEW_TOKENS if law.size in MANY_DRAFTS else (*INSTANCES, *TAILS, *BESIDE)
     for name, problem in problems_named(names, law):
         if law.num_sequences(problem.num_tokens) <= MOST_SEQUENCES:
@@ -515,8 +513,8 @@ class Windowed(OneByOne):
         return self.model.num_tokens
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the model's law at positions left to chance, elsewhere a point mass on the last
-        token.
+        """Return the model's law at positions left to chance, elsewhere the last token for
+        certain.
         """
         if self.first <= len(context) < self.end:
             return self.model.next(context)

@@ -235,9 +235,7 @@ def _together(
     listed: NDArray[np.int64],
     masses: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """Reduce two lists of tokens to the common tokens; where one list is complete, to all of the
-    other's.
-    """
+    """Reduce two lists of tokens to the common tokens, or extend a complete list's partner."""
     if np.array_equal(tokens, listed):
         return tokens, target, masses
     # What one list holds and the other leaves to its tail has no ratio; unless that tail is empty,

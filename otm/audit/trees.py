@@ -37,8 +37,7 @@ from otm.sequence.models import LanguageModel, check_model, next_distribution
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DraftedTree:
-    """A drafted tree with the arrays of engines' kernels; node 0 is the root, the last token of the
-    text.
+    """A drafted tree in engines' arrays; node 0 is the root, the last token of the text.
 
     Attributes:
         tokens: `(n,)`, that of the root 0, as the token before the text of a chain is.
@@ -150,8 +149,7 @@ def tree_kernel(
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> WrittenAudit:
-    """Audit a kernel on drafted trees of one shape: compare the joint law of the path with the
-    target's.
+    """Audit a kernel on drafted trees of one shape: the path's joint law against the target's.
 
     The path is followed by samples of the target.
 

@@ -168,9 +168,7 @@ def describe_pair(p: Array, q: Array, log_p: Array | None, log_q: Array | None) 
 
 
 def single_draft(p: Array, q: Array, described: dict[str, Array], overlap: Array) -> Values:
-    """Return MinHash and, where entropies are requested, the lossy schemes of one draft at the
-    default parameters.
-    """
+    """Return MinHash and, with entropies, the lossy schemes of one draft at default parameters."""
     xp = namespace(p, q)
     distance, same = described["tv"], _dot(p, q)
     # Σ |p − q| min(p, q) = Σ p q − Σ min(p, q)²

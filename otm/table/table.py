@@ -265,9 +265,7 @@ class Wanted:
 
     @classmethod
     def of(cls, k: int | Iterable[int], columns: Iterable[str] | None) -> Wanted:
-        """Parse names and numbers of drafts, or raise an error that lists unknown names; all names
-        by default.
-        """
+        """Parse names and numbers of drafts, or raise on unknown names; all names by default."""
         ks = tuple(sorted(set(check_counts(k, name="k"))))
         if columns is not None and (
             not isinstance(columns, Iterable) or getattr(columns, "ndim", 1) != 1
@@ -348,8 +346,7 @@ def acceptance_table(
     log_target: Array | None = None,
     threads: int | None = None,
 ) -> AcceptanceTable:
-    """Return the exact acceptance of every scheme with a batched closed form, for every k, from one
-    sort at most.
+    """Return the exact acceptance of every scheme with a batched closed form, for every k, at once.
 
     Column by column these are the values of `otm.acceptance`, `otm.optimal_acceptance` and the
     bounds; `otm.table.table_columns` lists the columns without computing.
@@ -455,9 +452,7 @@ def _as_given(
 
 
 def _checked_log(given: object, mass: Array, name: str) -> Array:
-    """Return logarithms of the distribution's array kind and shape, or raise an error that names
-    the difference.
-    """
+    """Return logarithms of the distribution's array kind and shape, or raise `ShapeMismatch`."""
     log = plain_array(given, f"log_{name}")
     if namespace(log) is not namespace(mass):
         raise ShapeMismatch(

@@ -1,5 +1,4 @@
-"""Tracing: the exact law of a sampler's answers, found by following the random numbers through the
-code.
+"""Tracing: the exact law of a sampler's answers, by following random numbers through the code.
 
 A sampler compares uniforms with thresholds and with each other, draws from weights, and answers
 something. `trace` runs it on numbers that record how they are compared, in every way that they may

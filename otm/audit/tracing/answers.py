@@ -20,8 +20,7 @@ NO_TOKEN = -1
 
 
 class CandidateFailure(OtmError, RuntimeError):
-    """Raised where the code raised, or returned something that is no answer; the message names the
-    input.
+    """Raised where the code raised or gave no valid answer; the message names the input.
 
     Attributes:
         certain: whether it does so whatever its random numbers are.
@@ -31,9 +30,7 @@ class CandidateFailure(OtmError, RuntimeError):
 
     @classmethod
     def likely(cls, message: str, probability: float, described: str) -> CandidateFailure:
-        """Return a failure that occurs with a probability on an input; `certain` is False below
-        1.
-        """
+        """Return a failure that has a probability on an input; `certain` is False below 1."""
         error = cls(f"{message} It does so with probability {probability:.6g} on {described}.")
         error.certain = probability > 1.0 - _ROUNDING
         return error

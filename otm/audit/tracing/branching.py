@@ -1,5 +1,4 @@
-"""The law of a function of uniforms, by running the function on boxes of uniforms and branching on
-every draw.
+"""The law of a function of uniforms, from runs on boxes of uniforms that branch on every draw.
 
 A sampler uses its uniforms by comparing them: with an acceptance probability, with a cumulative
 sum, with each other. Inside a box of uniforms on which every comparison comes out the same way the
@@ -226,9 +225,7 @@ def _explored(
 def _execute(
     function: UniformFunction, num_uniforms: int, draws: TracingDraws, interception: Interception
 ) -> Hashable:
-    """Run the code on a box, then on plain numbers from the middle of the box, and check that both
-    agree.
-    """
+    """Run the code on a box, then on plain numbers from the middle of the box, which must agree."""
     run = draws.run
     numbers: NDArray[Any] = np.empty(num_uniforms, dtype=object)
     numbers[:] = draws.uniforms("the argument", num_uniforms)

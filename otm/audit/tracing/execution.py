@@ -1,5 +1,4 @@
-"""One execution of code under trace: the current box of uniforms, the decisions made, and the parts
-set aside.
+"""One execution under trace: the box of uniforms, the decisions made, and the parts set aside.
 
 An execution divides a box of independent uniforms [0, 1)ⁿ whenever the code asks something that the
 box leaves open, and it chooses one of several outcomes whenever the code draws one. Both are
@@ -31,9 +30,7 @@ Holds = Callable[[Sequence[float]], bool]
 
 
 class TraceAborted(BaseException):  # no error of the code under audit, which may catch its own
-    """Raised where the code uses a random number in a way that cannot be followed; the message
-    names the use.
-    """
+    """Raised on a use of a random number that cannot be followed; the message names the use."""
 
 
 class TraceUnbounded(BaseException):  # as `TraceAborted`
@@ -99,8 +96,8 @@ class Execution:
         return len(self.low) - 1
 
     def retire(self, axis: int) -> None:
-        """Take an axis out of the box, and multiply `factor` by the axis's share; nothing may refer
-        to the axis.
+        """Take an axis out of the box, with the share into `factor`; nothing may refer to the
+        axis.
         """
         self.factor *= self.high[axis] - self.low[axis]
         self.low[axis], self.high[axis] = 0.0, 1.0
@@ -145,8 +142,7 @@ class Execution:
         return True
 
     def split_at_change(self, axis: int, holds: Holds, *, near: float = 0.5) -> bool:
-        """Split where a monotone comparison changes the answer on an axis; return True if there is
-        a change.
+        """Split where a monotone comparison changes on an axis; return True if there is a change.
 
         Non-negative floats are ordered as their bit patterns are: 62 halvings at most, however
         close to 0 the change lies, and a few where it lies near what the caller expects.

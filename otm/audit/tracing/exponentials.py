@@ -1,5 +1,4 @@
-"""Exact races: sums of independent exponential variables are compared without a division of the
-space.
+"""Exact races: sums of independent exponential variables, compared without boxes.
 
 −log u of a uniform u is exponential, and a great deal of sampling code is a race of such variables:
 argmin E/w draws with probabilities proportional to w, and so do argmax w/E, argmax(log w − log E)
@@ -96,9 +95,7 @@ class UniformSource:
         return self.value(low), self.value([nextafter(end, 0.0) for end in high])
 
     def exponential(self) -> LinearForm | None:
-        """Return −log u as a form over axes; None where 1 − u is the known variable. None where 1 −
-        u is what is known.
-        """
+        """Return −log u as a form over axes; None where 1 − u is the known variable."""
         if self._mirror is None and self.form is None:
             self.form = LinearForm({self.axis: 1.0}, 0.0)
             self.run.exponentials.append(self)
@@ -207,9 +204,7 @@ def sign(run: Execution, form: LinearForm) -> int | None:
 
 
 def least(run: Execution, forms: Sequence[LinearForm]) -> int | None:
-    """Return the index of the least of several forms, or None if the comparison takes more than
-    races.
-    """
+    """Return the index of the least of several forms, or None if that takes more than races."""
     if not all(form.plain for form in forms):
         return None
     found = [form.over_axes() for form in forms]

@@ -181,7 +181,7 @@ def traced_law_of(
 def _collected(
     laws: Sequence[TracedLaw], weights: Sequence[float], tolerance: float, described: str
 ) -> list[tuple[NDArray[np.int64], Any, NDArray[np.float64]]]:
-    """Return each answer with the drafts before the answer and the masses, or raise likely
+    """Return each answer with the drafts that lead there and the masses, or raise likely
     failures.
     """
     found: dict[Any, tuple[list[int], list[float]]] = {}

@@ -1,5 +1,4 @@
-"""Integration of a black box over uniforms: breakpoints by bisection, and a bound on the unproved
-rest.
+"""Integration of a black box over uniforms: breakpoints by bisection, and a bound on the rest.
 
 Compiled kernels, and code that turns its numbers into floats, see plain floats only, and a black
 box can always hide a cell from finitely many questions. Axis by axis a grid separates the
@@ -69,9 +68,7 @@ class Prediction:
         return value
 
     def law(self) -> TracedLaw:
-        """Return the law of the value; `error` is left at 0, since only a `PredictionCheck` can
-        find the error.
-        """
+        """Return the law of the value; `error` is 0 here and found by `PredictionCheck`."""
         cells = list(_leaves(self.root, 1.0))
         masses: dict[Hashable, list[float]] = {}
         for value, volume in cells:
@@ -132,8 +129,7 @@ def _points(
 
 
 class OwnRandomness(InvalidParameter):
-    """Raised where a callable gave two answers to one input: randomness of the callable's own, or
-    kept state.
+    """Raised where a callable gave two answers to one input: hidden randomness or kept state.
 
     Attributes:
         reason: why its dice could not be followed.
@@ -145,8 +141,7 @@ class OwnRandomness(InvalidParameter):
 def require_deterministic(
     functions: Sequence[UniformFunction], weights: Sequence[float], num_uniforms: int, reason: str
 ) -> None:
-    """Call the functions twice at some random points, after a void trace, and raise `OwnRandomness`
-    on two answers.
+    """Call the functions twice at some random points, after a void trace, and compare.
 
     Raises:
         OwnRandomness: if there were two answers to one question.

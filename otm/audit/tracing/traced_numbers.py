@@ -78,9 +78,7 @@ class MonotoneForm:
         return None
 
     def neglecting(self, amount: float) -> MonotoneForm | None:
-        """Return the shape of a number that differs by a tiny amount, or with a tiny
-        probability.
-        """
+        """Return the shape of a number changed by a tiny amount, or with a tiny probability."""
         terms = self.form.terms
         if len(terms) != 1 or self.form.constant != 0.0:
             return None
@@ -126,8 +124,7 @@ class MonotoneForm:
 
 
 class TracedNumber:
-    """A function of the uniforms, known on the current box: the number with which traced code
-    computes.
+    """A number under trace: a function of the uniforms, known on the current box.
 
     Args:
         run: the execution that it belongs to.

@@ -126,8 +126,7 @@ class RowResults(NamedTuple):
 
 class FirstPass(NamedTuple):
     """The results of the first pass: `SUMS` of each row, tokens with mass, the likeliest tokens,
-    and the masses without these. `SUMS` of each, tokens with mass, the likeliest tokens, masses
-    without them.
+    and the masses without these.
     """
 
     sums: Floats
@@ -148,9 +147,7 @@ class Layout(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Scratch arrays for one row: blocks, moments, sums block by block, and the fields of
-    `Groups`.
-    """
+    """Scratch arrays for one row: blocks, moments, sums by block, and the fields of `Groups`."""
 
     work: Floats
     moments: Floats

@@ -69,7 +69,7 @@ def chunk_values(
     orders: list[Integers] | None = None,
 ) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats], Floats]:
     """Return the values of a chunk `(rows, V)`, the descriptions, and the sums that separate
-    distributions from other rows; `ks` ascending. `ks` ascending.
+    distributions from other rows; `ks` ascending.
 
     Args:
         p, q: float32 or float64, both the same; divided by their sums here, which need not be 1.
@@ -244,8 +244,7 @@ class _Batch:
         return batch
 
     def are_distributions(self) -> bool:
-        """True if every row sums to 1, has no negative entry, and has mass on half of the tokens or
-        more.
+        """True if every row sums to 1, is non-negative, and has mass on half of the tokens or more.
 
         The tolerance on sums is tighter than where sums are taken first, in another order: rows
         that pass here are not divided there.
@@ -306,8 +305,7 @@ class _Batch:
 
 
 def sort_packed(order: Integers) -> None:
-    """Sort each row's entries, p/q with the token's index in the last bits; tokens without mass
-    come last.
+    """Sort each row's entries, p/q with the token's index in the last bits, massless tokens last.
 
     Non-negative finite floats sort as their bits do, and NumPy's sort of floats is the faster one.
     """

@@ -83,9 +83,7 @@ _LEAST_RATIO, _MOST_RATIO = (
 def _add_entropies(
     p: Floats, q: Floats, logs_p: Floats, logs_q: Floats, known: bool, described: Floats
 ) -> None:
-    """Add a block to the entropies and both relative entropies, in nats; logarithms may be
-    known.
-    """
+    """Add a block to the entropies and both relative entropies, in nats."""
     draft_entropy = target_entropy = forward = backward = 0.0
     for j in range(BLOCK):
         log_p = logs_p[j] if known else logarithm(p[j])
@@ -203,8 +201,8 @@ def _naive(whole: float, overlap: float, moments: Floats, ks: Integers, per_k: F
 
 @part()
 def _pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) -> None:
-    """Pack the tokens of a block for the sort: p/q with the token's index in the last bits, tokens
-    without mass last.
+    """Pack a block's tokens for the sort: p/q with the index in the last bits, massless tokens
+    last.
     """
     for j in range(n):
         ratio = bits(p[j] / q[j]) & _UNSIGNED
@@ -215,7 +213,7 @@ def _pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) 
 @part()
 def _spread(p: Floats, q: Floats, num_bins: int) -> tuple[int, int]:
     """Return the bits of q/p that number the bins of a row, (x >> shift) − first, from a sample of
-    the tokens. (x >> shift) − first, from a sample of the tokens.
+    the tokens.
 
     Tokens beyond the sample's range join the first and the last bin.
     """

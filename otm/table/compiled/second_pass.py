@@ -1,6 +1,4 @@
-"""The second pass over rows: along the tokens in descending order of q/p, or over groups of tokens
-in this order.
-"""
+"""The second pass over rows: along the tokens, or groups of tokens, in descending order of q/p."""
 
 from __future__ import annotations
 
@@ -238,8 +236,7 @@ def _curvature(x: float) -> float:
 
 @part()
 def _is_closer(ends: Floats, n: int, gate: float, tv: float) -> int:
-    """Return 1 if the Jensen–Shannon divergence is at most `gate`, 0 if not; −1 if the n' masses
-    leave this open.
+    """Return 1 if the Jensen–Shannon divergence is at most `gate`, 0 if not, −1 if undecided.
 
     It is at most TV log 2. In a few n at once it is at least what their masses have (Jensen)
     and, being convex, at most the chord between their ends (docs/theory.md, "The gate of Fuzzy

@@ -177,8 +177,7 @@ class ReplayedDraws(Draws):
 
 
 class Generators:
-    """The generators of one library; the common one, behind the library's functions, moves only
-    when used.
+    """The generators of one library; the common one behind the functions moves only when used.
 
     Args:
         library: its name, for the message.

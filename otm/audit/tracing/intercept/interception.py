@@ -39,9 +39,7 @@ class Interception:
 
 @contextlib.contextmanager
 def intercepted() -> Iterator[Interception]:
-    """Intercept the draws of `random`, `numpy.random` and torch; restore the generators at the
-    end.
-    """
+    """Intercept draws of `random`, `numpy.random` and torch; restore the generators at the end."""
     with preserved(), contextlib.ExitStack() as stack:
         interception = Interception()
         # torch before the others: it may load a part of itself
@@ -53,9 +51,7 @@ def intercepted() -> Iterator[Interception]:
 
 @contextlib.contextmanager
 def preserved(seed: int | None = None) -> Iterator[None]:
-    """Seed every library's common generator, if a seed is given, and restore the states at the
-    end.
-    """
+    """Seed every library's common generator, if a seed is given, and restore all at the end."""
     before = _States()
     if seed is not None:
         seed_all(seed)

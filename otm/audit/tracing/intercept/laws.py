@@ -198,7 +198,7 @@ TORCH = {
 
 
 class SeedInteger(int):
-    """A random integer with too many outcomes for anything but a seed: only an offset may be
+    """A random integer with very many outcomes, fit only for a seed: only an offset may be
     added.
     """
 

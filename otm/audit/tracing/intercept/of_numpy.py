@@ -1,6 +1,4 @@
-"""Interception of NumPy's draws: `numpy.random.Generator`, and the older functions and
-`RandomState`. `numpy.random.Generator` and the functions and `RandomState` of before.
-"""
+"""Interception of NumPy's draws: `numpy.random.Generator`, `RandomState` and the functions."""
 
 from __future__ import annotations
 

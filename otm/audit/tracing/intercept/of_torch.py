@@ -324,9 +324,7 @@ class _Shadows:
         return view if _open(view).any() else None
 
     def put(self, tensor: Any, objects: Any) -> Any:
-        """Store elements in a tensor: open values in the shadow, plain values in memory; None
-        skips. None skips. None skips.
-        """
+        """Store open elements in a tensor's shadow and plain ones in memory; None skips."""
         if not tensor.numel():
             return tensor
         found = np.asarray(objects, dtype=object).reshape(tuple(tensor.shape))
@@ -490,7 +488,7 @@ class _Shadows:
 
     def _move(self, call: _Call) -> Any:
         """Apply the operation to numbered places instead of elements, and move the shadows
-        accordingly.
+        alike.
         """
         base = call.operation.plain
         table: list[Any] = [None]
@@ -615,8 +613,8 @@ class _Shadows:
 
     # Draws.
     def _draw(self, name: str, call: _Call) -> Any:
-        """Execute a random operation, so that the generator moves, and give the result the law of
-        the draw.
+        """Execute a random operation, so that the generator moves, and attach the law of the
+        draw.
         """
         base, given = call.operation.base, call.given
         generator = given.get("generator") or self.torch.default_generator
