@@ -1,4 +1,4 @@
-"""What engines write and want: records of acceptance, costs, draft lengths planned from both."""
+"""Serving engines: records of acceptance, costs, and draft lengths planned from both."""
 
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
 from otm.engines.planning import (

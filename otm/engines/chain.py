@@ -162,7 +162,7 @@ def optimal_chain_length(acceptance: float, *, cost_ratio: float, max_length: in
 
 
 def fastest(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:
-    """Return which of several plans has the most tokens per second: the first of those that tie.
+    """Return the index of the plan with the most tokens per second, the first on ties.
 
     This is the one search behind every number of drafts: of chains, of plans from records, and of
     trees. Speeds within 4 units in the last place of the largest tie, as they differ by rounding.

@@ -1,4 +1,4 @@
-"""From a record and costs to a number of drafts, by batch size and context length.
+"""Plans from a record and costs: the number of drafts by batch size and context length.
 
 A round of γ drafts takes γ draft steps and one target call on γ + 1 tokens of each sequence,
 
@@ -71,7 +71,7 @@ class LengthChoice:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether to draft at all."""
+        """The verdict on whether to draft at all."""
         if not self.length:
             return "do not speculate"
         return "undecided" if self.over_plain.low <= 1.0 <= self.over_plain.value else "speculate"
@@ -79,7 +79,7 @@ class LengthChoice:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LengthPlan:
-    """Numbers of drafts for every cell, and what they rest on.
+    """Numbers of drafts for every cell, with the estimate and the costs behind the plan.
 
     Attributes:
         choices: one for each (batch, context), in order.
@@ -176,7 +176,7 @@ def plan_lengths(
 def _axis(
     given: Iterable[int] | None, measured: tuple[int, ...], *, name: str, minimum: int
 ) -> tuple[int, ...]:
-    """Return the numbers that are asked for, the measured ones if there are none."""
+    """Return the requested numbers, the measured ones by default."""
     return measured if given is None else tuple(check_counts(given, name=name, minimum=minimum))
 
 
@@ -237,7 +237,7 @@ def _over_engine(
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MeanPlan(Certified):
-    """What a mean says about one batch size and context length.
+    """Bounds on the speed-up that a mean implies for one batch size and context length.
 
     Attributes:
         batch, context: the cell.
@@ -258,12 +258,12 @@ class MeanPlan(Certified):
 
     @property
     def pays(self) -> list[int]:
-        """Lengths that are faster than plain decoding whatever the positions' rates are."""
+        """Lengths that are faster than plain decoding for any rates of the positions."""
         return np.flatnonzero(self.lower > 1.0).tolist()
 
     @property
     def could_pay(self) -> list[int]:
-        """Lengths that may be faster than plain decoding; no other is."""
+        """Lengths that may be faster than plain decoding; all others are slower."""
         return np.flatnonzero(self.upper > 1.0).tolist()
 
 
@@ -276,7 +276,7 @@ def plan_mean(
     drafts: int | None = None,
     extrapolate_costs: bool = False,
 ) -> MeanPlan:
-    """Say what a mean number of tokens a step tells about the speed of every draft length.
+    """Bound the speed-up of every draft length from a mean number of tokens a step.
 
     What ran is E·t(1)/(m·d + t(m + 1)) times as fast as plain decoding; lengths are bounded by
     `mean_bounds`.

@@ -1,4 +1,4 @@
-"""Per-position acceptance, as serving engines report it for chains of drafts.
+"""Per-position acceptance of chains of drafts, in the convention of serving engines' reports.
 
 Engines print one number for each draft position. They nearly all mean *survival*,
 
@@ -35,7 +35,7 @@ At the limit a longer draft may pay; beyond it the optimum rests on an extrapola
 
 
 def reach_of(length: int, measured: int) -> Reach:
-    """Return where a length lies against the number of measured positions.
+    """Return the position of a length relative to the number of measured positions, in words.
 
     >>> reach_of(3, 3)
     'at the limit'
@@ -116,7 +116,9 @@ class PositionAcceptance:
 
     @property
     def conditional(self) -> NDArray[np.float64]:
-        """Acceptance of each draft given that those before it are accepted, `(L,)`.
+        """Acceptance of each draft given that all earlier drafts are accepted, `(L,)`.
+
+        0 where the earlier drafts never are.
 
         0 where those before it never are.
         """
@@ -144,7 +146,7 @@ class PositionAcceptance:
         )
 
     def to_csv(self) -> str:
-        r"""Write a row for each position, which `parse_acceptance` reads back exactly.
+        r"""Write a row for each position, in the form that `parse_acceptance` reads back exactly.
 
         Returns:
             CSV with the columns position (from 0) and acceptance_rate (survival).
@@ -156,7 +158,7 @@ class PositionAcceptance:
         return "position,acceptance_rate\n" + rows
 
     def extended(self, length: int) -> PositionAcceptance:
-        """Continue the chain: each further draft is accepted as the last measured one was.
+        """Continue the chain: each further draft is accepted at the rate of the last measured one.
 
         s_{L+j} = s_L (s_L/s_{L−1})^j: an assumption, which acceptance that falls with the position
         does not meet.
@@ -195,7 +197,7 @@ class PositionAcceptance:
 
 @dataclasses.dataclass(frozen=True)
 class ChainPaths:
-    """Acceptance by rank path of a chain, and up to where it was measured.
+    """Acceptance by rank path of a chain, with the number of measured positions.
 
     Attributes:
         steps: conditional acceptance of each position.
@@ -206,5 +208,5 @@ class ChainPaths:
     measured: int
 
     def __call__(self, path: tuple[int, ...]) -> float:
-        """Return the acceptance of a path's last vertex, given that its parent is accepted."""
+        """Return the acceptance of a path's last vertex, given acceptance of the parent."""
         return self.steps[len(path) - 1] if len(path) <= len(self.steps) and not any(path) else 0.0

@@ -1,4 +1,4 @@
-"""What a draft step and a target call cost, by batch size, context length and tokens checked.
+"""Costs of a draft step and of a target call, by batch size, context length and tokens checked.
 
 A *cost surface* is measured points and the plane pieces between them; beyond the points it is asked
 for explicitly, and says so. Two files are read:
@@ -170,7 +170,7 @@ class CostSurface:
         return dataclasses.replace(surface, assumptions=(*same, ONE_CELL))
 
     def at(self, *, batch: int, context: int, length: float, extrapolate: bool = False) -> Cost:
-        """Interpolate what a round of drafts costs.
+        """Interpolate the cost of a round of drafts.
 
         Args:
             batch, context: the cell; between measured ones linearly.
@@ -222,7 +222,7 @@ class CostSurface:
         return None if len(self.tokens) == 1 and self.assumptions else self.tokens[-1] - 1
 
     def to_json(self) -> str:
-        """Write the surface as `read_costs` reads it.
+        """Write the surface in the format of `read_costs`.
 
         Returns:
             JSON text, times in seconds.
@@ -280,7 +280,7 @@ class Cost:
 
 
 def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
-    """Read a cost surface from one file or several, whose points are put together.
+    """Read a cost surface from one file, or the joint points of several files.
 
     Args:
         paths: files of the format above, records of `latency`, one for each context, or records of
@@ -329,13 +329,13 @@ Points = tuple[dict[tuple[int, int], float], dict[tuple[int, int, int], float], 
 
 
 def _only_object(document: Document) -> dict[str, Any] | None:
-    """Return the one JSON object that a document is, None if it is something else."""
+    """Return the one JSON object of a document, None if the document is anything else."""
     found = document.values
     return found[0] if len(found) == 1 and isinstance(found[0], dict) else None
 
 
 def _advised(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the surface that a record of `advise` holds as text; anything else as it is."""
+    """Return the surface that a record of `advise` holds as text; any other object unchanged."""
     if value.get("format") != ADVICE:
         return value
     costs = value.get("costs")
@@ -363,7 +363,7 @@ def _surface(value: dict[str, Any]) -> Points:
 
 
 def _points(value: dict[str, Any], name: str, unit: float) -> dict[Any, float]:
-    """Return the points of rows that end with a time; what they are is checked with the others."""
+    """Return the points of rows that end with a time; names are checked later."""
     try:
         return {tuple(row[:-1]): row[-1] * unit for row in value[name]}
     except (ArithmeticError, LookupError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""What engines write about acceptance: a file for each form, and one call that reads them all."""
+"""Engines' records of acceptance: a file for each form, and one reader for all."""
 
 from otm.engines.records.document import Form
 from otm.engines.records.estimates import (

@@ -1,4 +1,4 @@
-"""AIPerf's `SpecDecodeAcceptanceRecord`, one for each request, and its summary of a run.
+"""AIPerf's `SpecDecodeAcceptanceRecord`, one for each request, and AIPerf's summary of a run.
 
 vLLM's payload with "engine" beside it and a sparse histogram: an object from accepted drafts, as
 text, to steps. The mean counts the bonus token, the histogram does not. `num_spec_tokens` is null
@@ -45,7 +45,7 @@ _TOTALS = ("total_spec_decode_steps", "total_accepted_draft_tokens", "total_draf
 
 
 def _summaries(document: Document) -> Iterator[dict[str, Any]]:
-    """Yield what each summary tells, its totals as numbers."""
+    """Yield the fields of each summary, with totals as numbers."""
     for found in document.objects(_POOLED):
         totals = {key: found[key] for key in _TOTALS if isinstance(found.get(key), dict)}
         if found[_POOLED]:

@@ -1,4 +1,4 @@
-"""A record's text, taken apart once for all forms, and what a form is.
+"""The text of a record, parsed once for all forms, and the interface of a form.
 
 Text is read as if somebody hostile had written it: size, nesting and duplicate keys are refused
 before a form sees them, and numbers that JSON does not know (engines write NaN where nothing was
@@ -69,7 +69,7 @@ def _text_of(path: Path) -> str:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Document:
-    """The text of a record, and the JSON values in it."""
+    """The text of a record, and the JSON values in the text."""
 
     text: str
 
@@ -86,9 +86,9 @@ class Document:
 
     @functools.cached_property
     def values(self) -> tuple[Any, ...]:
-        """The JSON values of the text, or else of its lines.
+        """The JSON values of the text, or else of each line.
 
-        Objects and lists only; lines may begin with "data: ", and others are left out.
+        Objects and lists only; lines may begin with "data: ", and lines of other text are left out.
         """
         stripped = self.text.strip()
         # JSON lines begin as JSON does, and a log may quote braces.
@@ -99,13 +99,15 @@ class Document:
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
-        """The names in the first line (64 Ki characters of it) as a CSV header, in lower case."""
+        """The names in the first line (of up to 64 Ki characters) as a CSV header, in lower
+        case.
+        """
         first = self.text.lstrip()[: 2**16].partition("\n")[0]
         return tuple(name.strip().strip('"').strip().lower() for name in first.split(","))
 
     @functools.cached_property
     def rows(self) -> tuple[dict[str, str], ...]:
-        """The rows of a CSV table by the names of its header in lower case; "" where one is short.
+        """The rows of a CSV table by the header's names in lower case; "" where a row is short.
 
         Raises:
             InvalidParameter: if the text is no CSV.
@@ -130,7 +132,9 @@ class Document:
 
     @functools.cached_property
     def _index(self) -> tuple[tuple[dict[str, Any], int], ...]:
-        """Every JSON object, outer ones first, with the number of the first not inside it."""
+        """Every JSON object, outer before inner, each with the index of the first object
+        outside.
+        """
         found: list[dict[str, Any]] = []
         ends: list[int] = []
 
@@ -172,7 +176,7 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One way in which an engine writes acceptance down.
+    """One form in which an engine writes acceptance.
 
     Attributes:
         name: what it is called.
@@ -188,7 +192,7 @@ class Form:
 
 
 def count(value: object, name: str) -> int:
-    """Return a whole number ≥ 0, also if it is written 10.0.
+    """Return a whole number ≥ 0, also if written as 10.0.
 
     >>> count(10.0, "num_drafts")
     10
@@ -238,7 +242,7 @@ def integers(value: object, name: str) -> list[int]:
 
 
 def contiguous(positions: Iterable[int], *, first: int = 0) -> list[int]:
-    """Return positions in order, which must run from the first one without a gap.
+    """Return the order of positions, which must run from the first one without a gap.
 
     >>> contiguous([1, 0, 2])
     [0, 1, 2]

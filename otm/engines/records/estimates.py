@@ -1,4 +1,4 @@
-"""What a record supports: tokens by draft length with intervals, and survival where lengths differ.
+"""Estimates from a record: tokens by draft length with intervals, and censored survival.
 
 **Censoring.** If steps draft different numbers of tokens, a draft that was never made reads as a
 rejected one, and steps that accepted at least i drafts over *all* steps fall short of Pr(at least i
@@ -51,7 +51,7 @@ _PRINTED = 0.01
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SurvivalBounds(Certified):
-    """What survival can be without an assumption about drafts that were never made.
+    """Bounds on survival without an assumption about drafts that were never made.
 
     Attributes:
         lower, upper: `(L,)`, survival if every draft that was not made had been rejected, and
@@ -66,7 +66,7 @@ class SurvivalBounds(Certified):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokensEstimate:
-    """Tokens per step of chains of 0, 1, …, L drafts, and what their uncertainty is computed from.
+    """Tokens per step of chains of 0, 1, …, L drafts, with replicates for the uncertainty.
 
     Attributes:
         tokens: `(L + 1,)`, 1 + Σ_{i≤γ} S_i.
@@ -122,7 +122,7 @@ class TokensEstimate:
         return int(unknown[0] if unknown.size else self.tokens.size) - 1
 
     def at_length(self, longest: int) -> TokensEstimate:
-        """Return the estimate for 0..`longest` drafts, at least as many as were measured.
+        """Return the estimate for 0..`longest` drafts, at least the measured number.
 
         Beyond them each draft is accepted at the rate of the last measured position.
         """
@@ -135,13 +135,13 @@ class TokensEstimate:
         return dataclasses.replace(self, tokens=tokens, replicates=replicates)
 
     def token_interval(self, *, confidence: float = 0.95) -> Estimate:
-        """Return `tokens` with intervals, each with the confidence, within what is possible."""
+        """Return `tokens` with an interval each, clipped to the possible range."""
         found = self.interval(self.tokens, self.replicates, confidence=confidence)
         return found.clipped(1.0, 1.0 + np.arange(self.tokens.size))
 
 
 def request_mean(record: AcceptanceRecord, *, confidence: float = 0.95) -> Estimate:
-    """Estimate the mean over requests of their tokens per step, with a t interval.
+    """Estimate the mean over requests of the tokens per step of each request, with a t interval.
 
     Args:
         record: requests, at least two of them.
@@ -217,7 +217,7 @@ def kaplan_meier(record: AcceptanceRecord) -> PositionAcceptance:
 
 
 def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
-    """Bound survival, whatever drafts that were never made would have met.
+    """Bound survival without an assumption about drafts that were never made.
 
     A_i/n ≤ S_i ≤ 1 − (steps that must have rejected within i drafts)/n. Steps that must have: all
     that accepted fewer, but for those that may have drafted no more than they accepted. Listed
@@ -263,7 +263,7 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TokensBounds(Certified):
-    """What tokens per step can be where only their mean was recorded.
+    """Bounds on tokens per step where only the mean was recorded.
 
     Attributes:
         lower, upper: `(L + 1,)`, of chains of 0..L drafts.
@@ -276,7 +276,7 @@ class TokensBounds(Certified):
 
 
 def mean_bounds(record: AcceptanceRecord, *, drafts: int | None = None) -> TokensBounds:
-    """Bound tokens per step of every draft length by the mean of what ran.
+    """Bound tokens per step of every draft length by the recorded mean.
 
     With a accepted and m drafted tokens a step, at most L of them, and γ ≤ L,
 
@@ -324,7 +324,7 @@ def mean_bounds(record: AcceptanceRecord, *, drafts: int | None = None) -> Token
 
 @dataclasses.dataclass(frozen=True)
 class LengthCheck:
-    """Whether draft lengths look independent of acceptance, as far as first drafts show it.
+    """A test of draft lengths for independence of acceptance, on first drafts.
 
     Attributes:
         longer, shorter: share of first drafts accepted in steps that drafted more than the mean
@@ -338,7 +338,7 @@ class LengthCheck:
 
     @property
     def contradicted(self) -> bool:
-        """Whether the interval excludes 0, and with it the assumption of `kaplan_meier`."""
+        """True if the interval excludes 0, and so contradicts the assumption of `kaplan_meier`."""
         return bool(self.difference.low > 0 or self.difference.high < 0)
 
 
@@ -455,7 +455,7 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Clusters:
-    """What is added up over a record, by cluster.
+    """The counts of a record, by cluster.
 
     Attributes:
         kind: what a cluster is.
@@ -474,7 +474,7 @@ class _Clusters:
 
     @classmethod
     def of(cls, record: AcceptanceRecord) -> _Clusters:
-        """Count a record by request, else by step where what each one did is known."""
+        """Count a record by request, or else by step where every step is known."""
         products = record.censoring == "observed" and record.listed
         kind: Clusters = "step"
         if record.unit == REQUEST and len(record.parts) > 1:
@@ -530,7 +530,7 @@ def _kinds_of_steps(record: AcceptanceRecord, products: bool) -> tuple[list[Tall
 
 
 def require_table(clusters: int, length: int) -> None:
-    """Raise TooLarge if a table of clusters by position is more than is held."""
+    """Raise `TooLarge` if a table of clusters by position would be too large to hold."""
     if clusters * length > MAX_TABLE:
         raise TooLarge(
             f"Clusters are told apart at every position, in tables of up to {MAX_TABLE:,} numbers; "
@@ -550,7 +550,7 @@ def _tried(part: Tally, length: int, products: bool) -> Floats:
 
 
 def _stopped(part: Tally, length: int) -> Floats:
-    """Return, for a < length, how many listed steps drafted a tokens and accepted them all."""
+    """Return, for a < length, the number of listed steps that drafted and accepted a tokens."""
     pairs = np.empty((0, 2), dtype=np.int64) if part.pairs is None else part.pairs
     all_accepted = pairs[pairs[:, 0] == pairs[:, 1], 0]
     return np.bincount(all_accepted, minlength=length)[:length].astype(np.float64)
@@ -562,7 +562,9 @@ def _tokens(survival: Floats) -> Floats:
 
 
 def _most_stopped(part: Tally, length: int) -> Floats:
-    """Return, for i = 1..L, how many steps that accepted fewer than i may have drafted no more."""
+    """Return, for i = 1..L, the largest possible number of steps that accepted j < i drafts and
+    drafted no more than j.
+    """
     if part.pairs is not None:
         return np.cumsum(_stopped(part, length))
     # At most as many as accepted exactly j, and as drafted exactly j.
@@ -574,7 +576,9 @@ def _most_stopped(part: Tally, length: int) -> Floats:
 
 
 def _affordable(exactly: Floats, missing: float) -> Floats:
-    """Return, for i = 1..L, how many steps that accepted fewer than i may have drafted no more."""
+    """Return, for i = 1..L, a bound on the steps that accepted j < i drafts and drafted no more
+    than j, from the number of missing drafts.
+    """
     # A step that accepted j and drafted no more is missing L − j drafts; the cheapest are those
     # that accepted most.
     price = exactly.size - np.arange(exactly.size)

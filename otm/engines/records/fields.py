@@ -1,4 +1,4 @@
-"""Forms that are JSON objects with known keys: which key tells what, and the counts that follow.
+"""Forms that are JSON objects with known keys: the meaning of each key, and the counts that follow.
 
 A form says in `Fields` by which keys its objects tell of steps, accepted and drafted tokens, a
 histogram, every step, rates or a mean. Of what an object tells, the most detailed is read, and all
@@ -27,7 +27,7 @@ Keys = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fields:
-    """By which keys the objects of a form tell of the steps of one part.
+    """The keys under which the objects of a form hold the steps of one part.
 
     Attributes:
         steps: verification steps; objects without steps are left out.
@@ -63,7 +63,7 @@ class Fields:
     sums: bool = True
 
     def tally(self, found: Object, name: str) -> Tally:
-        """Return the counts of one object, after checking that they agree with each other."""
+        """Return the counts of one object, after a check that all counts agree."""
         name = str(_value(found, self.part) or name)[:40]
         if not self.steps:
             return Tally.of_mean(number(_value(found, self.mean), self.mean[0]), name=name)
@@ -82,7 +82,7 @@ class Fields:
         return known[0]
 
     def configured(self, found: Object) -> float | None:
-        """Return the drafts per step that the engine was set to, None if that is not told."""
+        """Return the drafts per step that the engine was set to, None if unknown."""
         proposed, steps = _counted(found, self.proposed), _counted(found, self.steps)
         return proposed / steps if proposed and steps else _counted(found, self.length)
 
@@ -175,7 +175,7 @@ def form_of_objects(
 
 
 def _value(found: Object, keys: Keys) -> Any:
-    """Return what an object tells by the first of some keys that tells anything, else None."""
+    """Return the first value among several keys of an object, else None."""
     told = (found[key] for key in keys if found.get(key) not in (None, []))
     return next(told, None)
 
@@ -199,7 +199,7 @@ def _dense(histogram: object, name: str) -> list[int]:
 
 
 def _require_agreement(law: Tally, other: Tally, told: tuple[int, int | None, int | None]) -> None:
-    """Raise unless counts agree with what is told in all, and with another form of them."""
+    """Raise unless the counts agree with the totals, and with another form of the counts."""
     assert law.survivors is not None and other.survivors is not None
     counted = law.steps, law.accepted, law.drafted
     length = max(law.survivors.size, other.survivors.size)

@@ -82,7 +82,7 @@ def _read(document: Document) -> AcceptanceRecord:
 
 
 def _requests(lines: list[str]) -> list[Tally]:
-    """Return the requests whose rates are printed."""
+    """Return the requests with printed rates."""
     # Their sums are on the same line, or on an earlier one of the same task.
     found: list[Tally] = []
     sums: dict[tuple[str, str] | None, tuple[str, str, str]] = {}
@@ -102,7 +102,7 @@ def _requests(lines: list[str]) -> list[Tally]:
 
 
 def _means(lines: list[str]) -> list[Tally]:
-    """Return the sums of each request, its steps by its mean or by the tokens that it took."""
+    """Return the sums of each request, with steps from the mean or from the number of tokens."""
     told: list[tuple[int, int, float | None]] = []
     tokens: int | None = None
     for line in lines:
@@ -129,7 +129,7 @@ def _means(lines: list[str]) -> list[Tally]:
 
 
 def _runs(run: dict[str, int]) -> list[Tally]:
-    """Return the run that `llama-speculative` sums up."""
+    """Return the run in the summary of `llama-speculative`."""
     steps = float(run["predict"] - run["accept"])
     return [Tally("run", steps, float(run["accept"]), float(max(run["drafted"], run["accept"])))]
 
@@ -148,7 +148,7 @@ def _request(rates: list[float], told: tuple[str, str, str], name: str) -> Tally
 
 
 def _steps(rates: list[float], accepted: int, drafted: int, mean: float) -> int:
-    """Return the number of steps that the mean allows and that makes rates × steps whole."""
+    """Return the number of steps that the mean allows and for which rates × steps are whole."""
     if not accepted:
         return max(1, round(drafted / len(rates)))
     half = 0.5e-2  # two decimals

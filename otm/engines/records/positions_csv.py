@@ -1,4 +1,4 @@
-"""CSV of benchmark scripts: survival by position, as rates without counts that could be pooled.
+"""CSV of benchmark scripts: survival by position, as rates without counts for pooling.
 
 Either a row for each position, with columns "position" (from 0 or 1) and "acceptance_rate"
 ("survival", "rate"), or "accepted" and "drafts", which are divided: one chain. Or a row for each

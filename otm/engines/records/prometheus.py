@@ -1,4 +1,4 @@
-"""Counters of a Prometheus page of vLLM, llama.cpp or SGLang, or of AIPerf's scrapes of one.
+"""Counters of a Prometheus page of vLLM, llama.cpp or SGLang, or of AIPerf's scrapes of a page.
 
 * `vllm:spec_decode_num_drafts_total`, `…_num_draft_tokens_total`, `…_num_accepted_tokens_total`
   and, with a label `position` from 0, `…_num_accepted_tokens_per_pos_total`: steps that accepted at
@@ -45,7 +45,7 @@ _RUNNING = "Counters run since the server started: --since takes an earlier scra
 
 
 class Sample(NamedTuple):
-    """One series: whose it is, its name without `_total`, its labels as written, its value."""
+    """One series: the engine, the name without `_total`, the labels as text, the value."""
 
     engine: str
     name: str
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
 
 
 def samples(document: Document) -> Iterator[Sample]:
-    """Yield the series of a page, or of AIPerf's scrapes of it."""
+    """Yield the series of a page, or of AIPerf's scrapes of a page."""
     for match in _LINE.finditer(document.text):
         engine, name, labels, value = match.groups()
         yield Sample(engine, name.removesuffix("_total"), labels or "", value)
@@ -79,7 +79,7 @@ def _mapping(found: object, name: str) -> dict[str, Any]:
 
 
 def summed(found: list[Sample], name: str) -> float | None:
-    """Return the sum of a counter over its label sets, None if it is not there."""
+    """Return the sum of a counter over all label sets, None if the counter is missing."""
     values = [number(one.value, name) for one in found if one.name == name]
     return sum(values) if values else None
 
@@ -97,7 +97,7 @@ def _read(document: Document) -> AcceptanceRecord:
 
 
 def _by_position(found: list[Sample]) -> dict[str, Any]:
-    """Return what counters by position tell."""
+    """Return the fields of counters by position."""
     drafts, drafted, accepted = (
         summed(found, f"spec_decode_num_{name}")
         for name in ("drafts", "draft_tokens", "accepted_tokens")
@@ -125,7 +125,7 @@ def _by_position(found: list[Sample]) -> dict[str, Any]:
 
 
 def _sglang(found: list[Sample]) -> dict[str, Any]:
-    """Return what SGLang's counters tell, or else its gauges."""
+    """Return the fields of SGLang's counters, or else of SGLang's gauges."""
     length = next(
         (count(one.value, one.name) for one in found if one.name == "spec_num_steps"), 0
     ) or drafts_of(

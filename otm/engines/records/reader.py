@@ -1,4 +1,4 @@
-"""One call for every form: the registry of forms, and what recognises them."""
+"""One reader for every form: the registry of forms, and the recognition of a document's form."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _WITHOUT = {
 
 
 def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
-    r"""Read what an engine wrote about acceptance, in whichever known form.
+    r"""Read an engine's record of acceptance, in any known form.
 
     Args:
         path: a file of text: counters, a log, JSON, JSON lines or CSV; "-" for standard input.
@@ -89,7 +89,7 @@ def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
 
 
 def parse_acceptance(text: str) -> AcceptanceRecord:
-    """Read the text of a record, as `read_acceptance` reads a file.
+    """Read the text of a record, as `read_acceptance` does for a file.
 
     Args:
         text: counters, a log, JSON, JSON lines or CSV.
@@ -112,7 +112,7 @@ def parse_acceptance(text: str) -> AcceptanceRecord:
 
 
 def _record_in(document: Document) -> AcceptanceRecord:
-    """Return the record that a document holds in the one form that recognises it."""
+    """Return the record in a document, by the one form that recognises the document."""
     found = [form for form in FORMS if form.recognises(document)]
     if len(found) > 1:
         raise InvalidParameter(
@@ -135,7 +135,7 @@ def _record_in(document: Document) -> AcceptanceRecord:
 
 
 def _plain_words(times: Times | None) -> str:
-    """Say what a target call costs, as a log without speculation tells it."""
+    """Describe the cost of a target call, from a log without speculation."""
     if times is None:
         return ""
     ms = 1e3 * times.token[times.usual]

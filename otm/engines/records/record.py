@@ -1,4 +1,4 @@
-"""What an engine's record says about acceptance, in one convention, and what it cannot say."""
+"""An engine's record of acceptance in one convention, and the limits of such data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REQUEST = "request"
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """How long tokens took while a record was written.
+    """Seconds per token while a record was written.
 
     Attributes:
         token: seconds from one token of a request to its next, by running requests, 0 if unknown.
@@ -45,7 +45,7 @@ class Times:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AcceptanceRecord:
-    """What an engine wrote down about acceptance: parts, conventions, and what is missing.
+    """An engine's record of acceptance: parts, conventions, and missing data.
 
     Attributes:
         form: the form that was recognised, such as "vLLM counters".
@@ -86,17 +86,17 @@ class AcceptanceRecord:
 
     @property
     def counted(self) -> bool:
-        """Whether steps are counted, so that parts can be pooled."""
+        """True if steps are counted, so that parts can be pooled."""
         return self.steps is not None or len(self.parts) == 1
 
     @property
     def listed(self) -> bool:
-        """Whether every step is listed, with what it accepted and drafted."""
+        """True if every step is listed, with the numbers of accepted and drafted tokens."""
         return all(part.pairs is not None for part in self.parts)
 
     @property
     def weight(self) -> float:
-        """Verification steps in all, a part known by rates only counting as one."""
+        """Verification steps in all; a part without a count of steps counts as one."""
         return sum(part.steps for part in self.parts)
 
     @property
@@ -117,7 +117,7 @@ class AcceptanceRecord:
 
     @property
     def pooled_mean(self) -> float:
-        """Tokens per step over all steps, 1 + Σ accepted/Σ steps, whatever request they belong to.
+        """Tokens per step over all steps, 1 + Σ accepted/Σ steps, without regard to requests.
 
         Raises:
             InvalidParameter: if several parts have rates without counts.
@@ -127,12 +127,12 @@ class AcceptanceRecord:
 
     @property
     def mean(self) -> float:
-        """Tokens per step as well as they are known: pooled, or the mean of uncounted parts."""
+        """Tokens per step: pooled where steps are counted, else the mean of the parts."""
         return self.pooled_mean if self.counted else self._mean_of_parts()
 
     @property
     def request_mean(self) -> float | None:
-        """Mean over requests of each one's tokens per step, whatever their length."""
+        """Mean over requests of each one's tokens per step, with equal weights."""
         return self._mean_of_parts() if self.unit == REQUEST else self.reported_mean
 
     @property
@@ -145,7 +145,7 @@ class AcceptanceRecord:
 
     @property
     def unlocated(self) -> float:
-        """Accepted drafts per step that lists cut short do not reach."""
+        """Accepted drafts per step at positions that truncated lists leave out."""
         return sum(part.unlocated for part in self.parts) / self.weight
 
     @property
@@ -174,7 +174,7 @@ class AcceptanceRecord:
 
     @functools.cached_property
     def survival(self) -> PositionAcceptance:
-        """What the engine saw: steps that accepted at least i drafts over all steps.
+        """The observed survival: the steps that accepted at least i drafts over all steps.
 
         What was not drafted is not accepted.
 
@@ -186,7 +186,9 @@ class AcceptanceRecord:
 
     @functools.cached_property
     def censoring(self) -> Censoring:
-        """Whether draft lengths differ between steps, and whether the record says how."""
+        """The kind of censoring: do draft lengths differ between steps, and by how much if
+        recorded?
+        """
         length = self.measured
         if not length:
             return "unknown"
@@ -201,7 +203,7 @@ class AcceptanceRecord:
         return "hidden" if self.unlocated > 0 or differs else "none"
 
     def since(self, earlier: AcceptanceRecord) -> AcceptanceRecord:
-        """Take an earlier scrape of the same counters off.
+        """Subtract an earlier scrape of the same counters.
 
         Args:
             earlier: the record of that scrape.
@@ -246,7 +248,7 @@ class AcceptanceRecord:
 
     @staticmethod
     def together(records: Sequence[AcceptanceRecord]) -> AcceptanceRecord:
-        """Put the parts of several records of one form together.
+        """Join the parts of several records of one form.
 
         Args:
             records: one or more, of one form and kind of part.

@@ -1,4 +1,4 @@
-"""SGLang's log: a line for every so many decoding steps, with their mean.
+"""SGLang's log: a line for every interval of decoding steps, with the mean over the interval.
 
 "Decode batch. #running-req: 18, … accept len: 2.40, accept rate: 0.47, … gen throughput (token/s):
 2520.18, …"; "Decode batch," and "Decode batch [120]," in other versions, the rate not in the
@@ -33,7 +33,7 @@ _HALF = 0.005  # two decimals
 
 
 def drafts_of(means: Sequence[tuple[float, ...]]) -> int | None:
-    """Return the drafts a step that lengths and rates agree on, None if they do not tell.
+    """Return the drafts a step on which lengths and rates agree, None if there is no single number.
 
     >>> drafts_of([(2.4, 0.47), (3.04, 0.68)]), drafts_of([(2.4, 0.6), (3.04, 0.76)])
     (3, 3)

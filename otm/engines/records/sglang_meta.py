@@ -37,7 +37,7 @@ _FIELDS = Fields(
 
 
 def _find(document: Document) -> list[dict[str, Any]]:
-    """Return what is told of each request, once where a response repeats its meta_info."""
+    """Return the fields of each request, once where a response repeats meta_info."""
     metas = [found["meta_info"] for found in document.objects("meta_info")]
     inside = [meta for meta in metas if isinstance(meta, dict) and "spec_verify_ct" in meta]
     return inside or list(document.objects("spec_verify_ct"))

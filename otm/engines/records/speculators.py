@@ -24,7 +24,7 @@ _COLUMN = re.compile(r"acceptance_at_pos_(\d{1,6})")
 
 
 def _find(document: Document) -> Iterator[dict[str, Any]]:
-    """Yield the rows, each with the list of its rates."""
+    """Yield the rows, each with a list of rates."""
     if not set(document.columns) >= MARKS:
         return
     matches = [_COLUMN.fullmatch(name) for name in document.columns]

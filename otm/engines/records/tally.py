@@ -1,4 +1,4 @@
-"""What was counted in one part of a record: a request, a log window, a data set, or all of it.
+"""Counts of one part of a record: of a request, a log window, a data set, or the whole record.
 
 A verification step drafts d tokens and accepts the first a of them, a ≤ d; the target then adds one
 token of its own, so the step emits a + 1. Forms differ in how much they keep of the pairs (a, d):
@@ -55,20 +55,20 @@ class Tally:
 
     @property
     def unlocated(self) -> float:
-        """Accepted drafts that the list of survivors, if there is one, does not reach."""
+        """Accepted drafts beyond the end of the list of survivors, if there is one."""
         if self.survivors is None:
             return 0.0
         return max(0.0, self.accepted - float(self.survivors.sum()))
 
     def offered_at(self, position: int) -> float:
-        """Return how many steps were to draft at least so many tokens; 0 where that is unknown."""
+        """Return the number of steps that were to draft `position` tokens or more; 0 if unknown."""
         if self.offered is None or self.offered.size < position:
             return 0.0
         return float(self.offered[position - 1])
 
     @staticmethod
     def of_steps(accepted: ArrayLike, drafted: ArrayLike, *, name: str) -> Tally:
-        """Count steps that are listed one by one.
+        """Build a tally from a list of all steps.
 
         Args:
             accepted, drafted: `(n,)` integers, 0 ≤ accepted ≤ drafted.
@@ -108,7 +108,7 @@ class Tally:
         drafted: float | None = None,
         offered: ArrayLike | None = None,
     ) -> Tally:
-        """Count steps by how many drafts they accepted.
+        """Build a tally from numbers of steps by accepted drafts.
 
         Args:
             counts: `(L + 1,)` integers: how many steps accepted exactly 0, 1, …, L drafts.
@@ -155,7 +155,7 @@ class Tally:
 
     @staticmethod
     def of_rates(rates: ArrayLike, *, name: str) -> Tally:
-        """Hold the shares of steps that accepted at least 1, 2, …, L drafts, without a count.
+        """Build a tally from the shares of steps that accepted at least 1, 2, …, L drafts.
 
         Args:
             rates: `(L,)`, in [0, 1], non-increasing but for rounding, which is levelled.
@@ -172,7 +172,7 @@ class Tally:
 
     @staticmethod
     def of_mean(mean: float, *, name: str) -> Tally:
-        """Hold tokens per step, where nothing else is known.
+        """Build a tally from tokens per step alone.
 
         Args:
             mean: tokens per step ≥ 1, counting the one that the target adds.
@@ -202,7 +202,7 @@ class Tally:
         accepted: float | None = None,
         drafted: float | None = None,
     ) -> Tally:
-        """Count steps by how many accepted at least 1, 2, …, L drafts.
+        """Build a tally from the numbers of steps that accepted at least 1, 2, …, L drafts.
 
         Args:
             survivors: `(L,)` numbers, at most `steps`, non-increasing but for rounding, which is
@@ -259,7 +259,7 @@ class Tally:
 
 
 def near_count(value: float) -> float:
-    """Return a rate times a number of steps without its rounding where that is a whole number.
+    """Return a rate times a number of steps, rounded if within rounding of a whole number.
 
     >>> near_count(0.7 * 10), near_count(6.5)
     (7, 6.5)
@@ -286,12 +286,12 @@ def _integers(values: ArrayLike, what: str, name: str) -> NDArray[np.int64]:
 
 
 def _at_least(exactly: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how many are at least 1, 2, … from how many are exactly 0, 1, …."""
+    """Return the numbers of steps with at least 1, 2, … from the numbers with exactly 0, 1, …."""
     return np.cumsum(exactly[::-1])[::-1][1:].astype(np.float64)
 
 
 def padded(values: NDArray[np.float64] | None, length: int) -> NDArray[np.float64]:
-    """Return values by position with zeros behind them; zeros alone if there are none.
+    """Extend values by position with zeros to a length; None gives zeros only.
 
     >>> import numpy as np
     >>> padded(np.array([8.0, 6.0]), 3).tolist()

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's iteration statistics, as JSON lines, and its responses.
+"""TensorRT-LLM's iteration statistics, as JSON lines, and TensorRT-LLM's responses.
 
 `trtllm-bench --iteration_log` and `get_stats` write them. `specDecodingStats` holds
 `numDraftTokens`, `numAcceptedTokens` (the bonus token excluded), `numRequestsWithDraftTokens`, and
@@ -57,7 +57,7 @@ def _counts(stats: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def _counted(document: Document) -> list[dict[str, Any]]:
-    """Return the counts of responses, none if they are of another engine."""
+    """Return the counts of responses, none if the document is of another engine."""
     return list(document.objects(*KEYS)) if any(document.objects(TENSORRT)) else []
 
 

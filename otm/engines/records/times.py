@@ -1,4 +1,4 @@
-"""How long a token took, as logs of every engine tell it beside acceptance.
+"""Seconds per token in the logs of every engine, beside acceptance.
 
 * SGLang, "#running-req: 18, … gen throughput (token/s): 2520.18,", and vLLM, "Avg generation
   throughput: 75.3 tokens/s, Running: 6 reqs": requests over tokens a second, by running requests.
@@ -31,7 +31,7 @@ _DRAFTING = re.compile(r"#gen tokens = *(\d+),.*?dur\(b,g,a\) = *[0-9.]+, *([0-9
 
 
 def times_in(document: Document) -> Times | None:
-    """Return the medians of what a document tells, None if it tells no time of a token."""
+    """Return the median times in a document, None without any time of a token."""
     tokens: dict[int, list[float]] = {}
     for running, seconds in _tokens(document):
         tokens.setdefault(running, []).append(seconds)
@@ -51,7 +51,7 @@ def times_in(document: Document) -> Times | None:
 
 
 def _tokens(document: Document) -> Iterator[tuple[int, float]]:
-    """Yield running requests, and seconds from a token of one to its next."""
+    """Yield pairs (running requests, seconds between two tokens of a request)."""
     for form in _RUNNING:
         for match in form.finditer(document.text):
             running, rate = count(match["n"], "running"), number(match["rate"], "throughput")

@@ -54,7 +54,7 @@ def _read(document: Document) -> AcceptanceRecord:
 
 
 def _v0(lines: list[tuple[int, ...]]) -> AcceptanceRecord:
-    """Return what the last totals of each start add up to."""
+    """Return the sum of the last totals of each start."""
     following = [*lines[1:], (0, 0, 0)]
     ends = [line for line, after in zip(lines, following, strict=True) if after[1] < line[1]]
     lengths = {length for length, _, _ in ends}

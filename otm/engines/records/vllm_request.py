@@ -41,7 +41,7 @@ FIELDS = Fields(
 
 
 def _find(document: Document) -> list[dict[str, Any]]:
-    """Return the objects of no other engine."""
+    """Return the objects that belong to no other engine."""
     others = any(document.objects(TENSORRT))
     return [one for one in document.objects(*KEYS) if "engine" not in one and not others]
 
