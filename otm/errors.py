@@ -1,4 +1,4 @@
-"""Typed errors: each message says the requirement, the offending value and the remedy."""
+"""Typed errors: each message names the requirement, the offending value and the remedy."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ class ShapeMismatch(InvalidDistribution):
 
 
 class InvalidParameter(OtmError, ValueError):
-    """A scalar argument lies outside its range (k, gamma, temperature, ...)."""
+    """A scalar argument (k, gamma, temperature, ...) lies outside the allowed range."""
 
 
 class Unsupported(OtmError, TypeError):
-    """A verifier does not apply to this draft law, or passes no gradient on.
+    """A verifier does not apply to a draft law, or an operation passes no gradient on.
 
     The message names both.
     """
 
 
 class TooLarge(OtmError, ValueError):
-    """An exact enumeration or program would be too large; the message says what to call instead."""
+    """An exact enumeration or program would be too large; the message names an alternative."""
 
 
 class SolverFailure(OtmError, RuntimeError):
-    """A solver stopped without an optimal solution, or its answer failed the independent check."""
+    """A solver stopped without an optimal solution, or the solution failed the check."""
 
 
 class MissingPackage(OtmError, ImportError):
-    """An optional package is needed and not installed; the message says which."""
+    """An optional package is needed and not installed; the message names the package."""
 
 
 class DecodingInterrupted(OtmError, RuntimeError):
-    """Decoding stopped half-way; nothing that was decoded before is lost.
+    """Decoding stopped half-way; the tokens decoded before are kept in the error.
 
     Attributes:
         generation: what was decoded until then, an `otm.sequence.Generation`.
@@ -71,5 +71,5 @@ class DecodingInterrupted(OtmError, RuntimeError):
         self.generation = generation
 
     def __reduce__(self) -> tuple[type[DecodingInterrupted], tuple[str, Any]]:
-        """Return what rebuilds the error, in another process too: the message alone would not."""
+        """Return the constructor and arguments of the error, for pickling with `generation`."""
         return type(self), (str(self), self.generation)

@@ -1,4 +1,4 @@
-"""Distributions to play with, and the optima that a formula gives for them."""
+"""Example distributions, and optima known in closed form."""
 
 from __future__ import annotations
 

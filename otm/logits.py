@@ -1,4 +1,4 @@
-"""From logits to probabilities: temperature, top-k, top-p and min-p in engines' orders."""
+"""Conversion of logits to probabilities: temperature, top-k, top-p and min-p in engines' orders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def from_logits(
     min_p: float | None = None,
     order: str | Sequence[str] = "transformers",
 ) -> Array:
-    """Turn logits into probabilities as serving engines do.
+    """Convert logits to probabilities, with the filters and orders of serving engines.
 
     Temperature, top-k, top-p and min-p in an engine's order, then a softmax.
 
@@ -81,7 +81,7 @@ def from_logits(
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Processing:
-    """What an engine does with one model's logits; call it with logits.
+    """An engine's processing of one model's logits; call the object with logits.
 
     See `otm.from_logits` for the arguments.
 
@@ -127,7 +127,7 @@ class Processing:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The four steps in their order."""
+        """The four steps in order."""
         return ORDERS[self.order] if isinstance(self.order, str) else tuple(self.order)
 
     def __call__(self, logits: object) -> Array:
@@ -148,9 +148,9 @@ class Processing:
             return _softmax(warm if kept is None else xp.where(kept, warm, _minus_infinity(warm)))
 
     def _kept(self, cold: Array, warm: Array) -> Array | None:
-        """Return which tokens the filters keep, None for all.
+        """Return a mask of the tokens that the filters keep, None for all.
 
-        The logits come less their maximum, without and with temperature.
+        Arguments are the logits minus their maximum, without and with temperature.
         """
         xp = namespace(cold)
         filters = [
@@ -186,7 +186,7 @@ class Processing:
 
     @property
     def _floor(self) -> float:
-        """The logit, less the largest, below which min-p drops a token."""
+        """The logit, minus the largest, below which min-p drops a token."""
         return math.log(self.min_p) if self.min_p else -math.inf
 
 
@@ -194,13 +194,13 @@ _KEEPS_ALL: Mapping[str, float | None] = {"top_k": None, "top_p": 1.0, "min_p": 
 
 
 def _first_largest(array: Array) -> Array:
-    """Return which token of each row is the largest, the first of equals."""
+    """Return a mask of the largest token of each row, the first of equals."""
     xp = namespace(array)
     return _positions(array) == xp.argmax(untracked(array), axis=-1, keepdims=True)
 
 
 def _positions(array: Array) -> Array:
-    """Return 0..V−1 along the last axis, to be compared with rows."""
+    """Return 0..V−1 along the last axis, for comparisons with rows."""
     xp = namespace(array)
     return xp.reshape(
         xp.arange(int(array.shape[-1]), device=array.device), (1,) * (array.ndim - 1) + (-1,)

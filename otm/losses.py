@@ -1,4 +1,4 @@
-"""What acceptance is lost to: vocabulary, filters, ranking, temperature, scheme, rounding."""
+"""Losses of acceptance by cause: vocabulary, filters, ranking, temperature, scheme, rounding."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _MOST_TANGENTS: Final = 200
 @final
 @dataclasses.dataclass(frozen=True, repr=False)
 class Losses(OneTable):
-    """What 1 − α is lost to, position by position; see `acceptance_losses`.
+    """The parts of 1 − α by cause, position by position; see `acceptance_losses`.
 
     All but `acceptance` and `drafts` add up to 1 − α.
 
@@ -124,7 +124,7 @@ class Losses(OneTable):
         ax.set_title(table.title, fontsize=10)
 
     def mean(self) -> dict[str, float]:
-        """Return the average over positions of each, by name, in the order above, if computed."""
+        """Return the averages over positions of the computed losses, by name, in order."""
         fields = [field.name for field in dataclasses.fields(self) if field.name != "drafts"]
         return {
             name: float(np.mean(getattr(self, name)))
@@ -143,7 +143,7 @@ def acceptance_losses(
     target: Processing = _PLAIN,
     verifier: Verifier | None = None,
 ) -> Losses:
-    """Return what 1 − α is lost to, as differences of suprema over ever smaller sets of drafts.
+    """Split 1 − α into losses by cause, as differences of suprema over ever smaller sets of drafts.
 
     With q the processed target, p the processed draft, S the tokens whose draft logit is finite, A
     those of them that p can draw and A' those of A that q can:
@@ -256,10 +256,10 @@ def best_temperature(
     law: type[CurveLaw] = IID,
     draft: Processing = _PLAIN,
 ) -> tuple[float, float]:
-    """Return the draft temperature of the largest average optimum, and that average.
+    """Return the draft temperature with the largest average optimum, and that average.
 
-    max over T of the mean over positions of α*_k(draft at T, q): one temperature for all of them,
-    as an engine takes it.
+    max over T of the mean over positions of α*_k(draft at T, q): one temperature for all positions,
+    as in an engine.
 
     Args:
         draft_logits: `(..., V)`.
@@ -299,7 +299,7 @@ def best_temperature(
 def _search(
     value: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, rows: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a temperature per row and its value, by a grid and ever smaller steps."""
+    """Return each row's best temperature and the value there, by a grid and ever smaller steps."""
     grid = np.log(_TEMPERATURES)
     tried = np.stack([value(np.full(rows, temperature)) for temperature in _TEMPERATURES])
     best, attained, step = grid[tried.argmax(0)], tried.max(0), grid[1] - grid[0]
@@ -316,7 +316,7 @@ def _search(
 def _best_by_row(
     logits: NDArray[np.float64], q: NDArray[np.float64], law: Law
 ) -> NDArray[np.float64]:
-    """Return each row's best acceptance over temperatures of its finite logits; 0 without one."""
+    """Return each row's best acceptance over temperatures of the finite logits; 0 without any."""
     found, some = np.zeros(len(q)), np.isfinite(logits).any(-1)
     if some.any():
         # Below the largest by more than there are numbers: −∞, without mass either way.
@@ -330,7 +330,7 @@ def _best_by_row(
 
 @keyword_only("otm.losses.best_ranked_acceptance(draft=p, target=q)")
 def best_ranked_acceptance(*, draft: object, target: object) -> float:
-    """Return the largest acceptance of one draft that ranks the tokens as this one does.
+    """Return the largest acceptance of one draft distribution that ranks the tokens like `draft`.
 
     max Σ min(g, q) over distributions g on the tokens that p can draw, with g(x) ≥ g(y) wherever
     p(x) > p(y): what calibration alone could reach. By linear duality, tokens in descending order
@@ -379,7 +379,7 @@ def _best_ranked(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
 
 
 def _lowest(prices: list[float]) -> float:
-    """Return the minimum of c(s) + 1 − s, by intersecting tangents on both sides of it."""
+    """Return the minimum of c(s) + 1 − s, by intersecting tangents on both sides of the minimum."""
     left, right = (0.0, *_cost(prices, 0.0)), (1.0, sum(prices), np.inf)
     best = min(left[1] + 1.0, right[1])
     for _ in range(_MOST_TANGENTS):
@@ -402,10 +402,11 @@ def _lowest(prices: list[float]) -> float:
 
 
 def _cost(prices: list[float], share: float) -> tuple[float, float]:
-    """Return c(s) and its slope to the right.
+    """Return c(s) and the slope to the right.
 
-    Of each token on offer the heap knows its price, what is left of it, and how much more of it is
-    bought for each bit that s grows. A token that runs out hands that on to the one bought next.
+    The heap holds each token's price; `left` is the amount of the token that is left, and `more`
+    the increase of the purchase per unit of s. A token that runs out passes its increase on to the
+    token bought next.
     """
     offered: list[tuple[float, int]] = []
     left, more = [1.0] * len(prices), [0.0] * len(prices)
@@ -460,7 +461,7 @@ def top_mass(target: object, *, k: int) -> NDArray[np.float64]:
 @final
 @dataclasses.dataclass(frozen=True, repr=False)
 class Rounding:
-    """What it does to draw drafts from rounded probabilities and to verify with exact ones.
+    """The effect of drawing drafts from rounded probabilities.
 
     Attributes:
         draft_tv: TV(p̃, p) of the rounded draft p̃, divided by its sum as samplers do.

@@ -1,4 +1,4 @@
-"""Pictures of one's own problems; each draws into `ax` if given and returns the axes.
+"""Pictures of a user's problems; each function draws into `ax` if given and returns the axes.
 
 Colours are safe for colour-blind readers, lines are told apart by dashes and markers, too, and
 labelled where they end. matplotlib is loaded when one of these is called. Results have a `plot()`
@@ -149,7 +149,7 @@ def pair(
 def coupling(
     joint: Coupling | Optimum, *, tokens: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the joint law of drafts and output between its marginals.
+    """Draw the joint law of drafts and output between the marginals.
 
     Blue cells are accepted, orange ones rejected.
 
@@ -191,7 +191,7 @@ def tree(
     tokens: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a tree of drafts from its root on the left.
+    """Draw a tree of drafts with the root on the left.
 
     Vertices show ranks, drafted tokens, or acceptances where they are known.
 
@@ -246,7 +246,7 @@ def tree(
 
 
 def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
-    """Draw the overlap curve H(t) = Σ min(q, t p) with the points where the schemes sit.
+    """Draw the overlap curve H(t) = Σ min(q, t p) with the points of the schemes.
 
     One draft sits at t = 1, recursive rejection at t_k of its recursion t ← t + 1 − H(t), K-SEQ at
     γ*, the optimum at the level above which the optimal verifier cuts q off; the height of each is
@@ -329,7 +329,7 @@ def frontier(
     verifiers: Sequence[Verifier] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the best acceptance within a distance of the target, and the lossy schemes below it.
+    """Draw the best acceptance within a distance of the target, and lossy schemes for comparison.
 
     Args:
         problem: one pair of distributions `(V,)`; by "kl" of law `IID(k)` or
@@ -430,7 +430,7 @@ def frontier(
 
 
 def _level(curve: OverlapCurve, height: float) -> float:
-    """Return the smallest t with H(t) ≥ height: between its kinks, the ratios, H is linear."""
+    """Return the smallest t with H(t) ≥ height: H is linear between the ratios q/p."""
     kinks = np.append(0.0, curve.ratio[np.isfinite(curve.ratio)][::-1])
     return float(np.interp(height, np.asarray(curve.at(kinks)), kinks))
 

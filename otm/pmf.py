@@ -1,4 +1,4 @@
-"""The single gate for input: every distribution enters through `as_pmf`, once.
+"""Input checks: every distribution enters the library through `as_pmf`, once.
 
 A distribution computed in floating point misses a unit sum by a little. Inside the tolerance the
 gate divides by the float64 sum, a rounding repair; outside it raises, because silently
@@ -46,7 +46,7 @@ _ROUNDED_FLOAT32 = 2.0**-23 + 2.0**-40
 
 
 def as_pmf(values: object, *, name: str) -> Array:
-    """Return distributions along the last axis, checked and divided by their float64 sums.
+    """Return distributions along the last axis, checked and divided by the sums in float64.
 
     Args:
         values: array or nested sequence `(..., V)` of probabilities; NumPy, torch or anything in
@@ -71,7 +71,7 @@ def as_pmf(values: object, *, name: str) -> Array:
 
 
 def host_pmf(values: object, *, name: str) -> NDArray[np.float64]:
-    """Return `as_pmf` in float64 on the host, float32 rows divided by their sums there.
+    """Return `as_pmf` in float64 on the host, with float32 rows divided by the sums there.
 
     >>> import numpy as np
     >>> host_pmf(np.float32([0.1, 0.2, 0.7]), name="draft").sum()
@@ -81,7 +81,7 @@ def host_pmf(values: object, *, name: str) -> NDArray[np.float64]:
 
 
 def as_pmfs(named: Mapping[str, Any], *, gradients: bool = False) -> list[Array]:
-    """Return `as_pmf` of several distributions by name, waiting for a device once.
+    """Return `as_pmf` of several distributions by name, with one wait for a device.
 
     >>> as_pmfs({"draft": [0.25, 0.75], "target": [1, 0]})[1]
     array([1., 0.])
@@ -120,7 +120,7 @@ def as_rows(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
 
 
 def _extremes(array: Array, sums: Array) -> Array | list[float]:
-    """Return smallest entry, largest |sum − 1|, whether a sign is set, and least sum, `(4,)`.
+    """Return smallest entry, largest |sum − 1|, a flag for negative entries, and least sum, `(4,)`.
 
     A NaN or infinity anywhere makes its row's sum NaN or infinite, and so the second number: one
     pass finds both.
@@ -136,7 +136,7 @@ def _extremes(array: Array, sums: Array) -> Array | list[float]:
 
 
 def _read(asked: Sequence[Array | list[float]]) -> list[list[float]]:
-    """Return the numbers of several distributions, waiting once for a device they are all on."""
+    """Return the numbers of several distributions, with one wait if all are on one device."""
     places = {(type(each), str(getattr(each, "device", ""))) for each in asked}
     if len(places) == 1 and not isinstance(asked[0], list):
         found: list[list[float]] = to_numpy(namespace(*asked).stack(list(asked), axis=0)).tolist()
@@ -145,7 +145,7 @@ def _read(asked: Sequence[Array | list[float]]) -> list[list[float]]:
 
 
 def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: str) -> Array:
-    """Return an array divided by its sums, or say what is wrong with it."""
+    """Return an array divided by the sums, or raise an error that names the fault."""
     array, sums = untracked(given), untracked(given_sums)
     xp = namespace(array)
     smallest, worst, signed, _ = extremes
@@ -256,10 +256,10 @@ def _as_real_array(values: object, name: str, *, gradients: bool) -> Array:
 
 
 def plain_array(values: object, name: str, *, gradients: bool = False) -> Array:
-    """Return real numbers of any shape as a dense array that means what it shows.
+    """Return real numbers of any shape as a dense array, without hidden properties.
 
-    Refused are masked entries, half precision, anything but real numbers, and gradients that the
-    caller does not pass on: left behind, they would be a term of a loss that trains nothing.
+    Masked entries, half precision, anything but real numbers, and gradients that the caller does
+    not pass on are refused: such gradients would be a term of a loss that trains nothing.
 
     >>> plain_array([1, 2], "counts")
     array([1, 2])
@@ -311,7 +311,7 @@ def plain_reals(values: object, name: str) -> NDArray[Any]:
 
 
 def any_array(values: object) -> NDArray[Any]:
-    """Return whatever was given as a NumPy array, a scalar where it is none or is masked.
+    """Return any argument as a NumPy array, a scalar for a masked array or anything else.
 
     >>> any_array([True, False]).dtype, any_array([[0], [0, 1]]).shape
     (dtype('bool'), ())
@@ -474,7 +474,7 @@ def check_count(value: object, *, name: str, minimum: int = 1) -> int:
 
 
 def settle_counts(instance: object, **minimum: int) -> None:
-    """Check the named counts of a frozen dataclass and store them as integers."""
+    """Check the named counts of a frozen dataclass and store these as integers."""
     for name, least in minimum.items():
         object.__setattr__(
             instance, name, check_count(getattr(instance, name), name=name, minimum=least)
@@ -482,7 +482,7 @@ def settle_counts(instance: object, **minimum: int) -> None:
 
 
 def check_counts(values: Any, *, name: str, minimum: int = 1) -> list[int]:
-    """Return integers, or one, as a list, at least one of them, each of at least `minimum`.
+    """Return one or several integers as a list, not empty and each at least `minimum`.
 
     >>> check_counts((1, 2), name="num_drafts"), check_counts(2, name="num_drafts")
     ([1, 2], [2])
@@ -511,7 +511,7 @@ def check_sequence(values: Any, *, name: str, minimum: int = 1) -> list[Any]:
 
 
 def check_rng(rng: Any) -> np.random.Generator:
-    """Return a NumPy generator: the one given, or `numpy.random.default_rng` of a seed.
+    """Return a NumPy generator: the given one, or `numpy.random.default_rng` of a seed.
 
     None, which would take the system's entropy, is refused: what was drawn could not be had again.
 
@@ -577,7 +577,7 @@ def check_confidence(confidence: Any) -> float:
 
 
 def check_choice(value: object, *, name: str, choices: Sequence[str]) -> str:
-    """Return a text if it is one of the choices, or raise `InvalidParameter`."""
+    """Return the text `value` if this is one of the choices, or raise `InvalidParameter`."""
     if not isinstance(value, str) or value not in choices:
         *others, last = (repr(choice) for choice in choices)
         raise InvalidParameter(

@@ -1,4 +1,4 @@
-"""A problem: which distribution drafts, which one must come out, and how the drafts are drawn."""
+"""Problems: a draft distribution, a target distribution, and the law of the drafts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def keyword_only(
     *,
     reason: str = "draft and target are keyword-only, because the literature swaps p and q",
 ) -> Callable[[Callable[_Arguments, _Answer]], Callable[_Arguments, _Answer]]:
-    """Refuse arguments by position, of other names or left out, with the reason and the right call.
+    """Refuse positional, unknown or missing arguments, with an error that shows the right call.
 
     Args:
         call: how it is called instead.
@@ -107,11 +107,11 @@ class Problem:
 
     @property
     def num_drafts(self) -> int:
-        """How many drafts a row holds at most: k, or V where their number is left to chance."""
+        """The largest number of drafts in a row: k, or V where the number is random."""
         return self.law.row_length(self.num_tokens)
 
     def with_law(self, law: Law) -> Problem:
-        """Return the same two distributions under another draft law, without validating them again.
+        """Return the same two distributions under another draft law, without a second validation.
 
         >>> import otm
         >>> otm.Problem(draft=[1.0], target=[1.0], law=otm.IID(2)).with_law(otm.IID(3)).law
@@ -123,7 +123,7 @@ class Problem:
         return other
 
     def single(self, *, purpose: str) -> Problem:
-        """Return this problem with float64 NumPy arrays, or raise unless it is one row.
+        """Return this problem with float64 NumPy arrays, or raise for a batch of rows.
 
         Raises:
             ShapeMismatch: if the problem has leading axes; `purpose` names what needs a single row.
@@ -142,7 +142,7 @@ class Problem:
 
 
 def check_problem(problem: object, *, gradients: bool = False) -> Problem:
-    """Return `problem` if it is one, or raise `InvalidParameter`.
+    """Return `problem` if this is an `otm.Problem`, or raise `InvalidParameter`.
 
     Raises `Unsupported` on tensors that require gradients, unless the caller passes them on.
 
@@ -162,7 +162,7 @@ def check_problem(problem: object, *, gradients: bool = False) -> Problem:
 
 
 def refuse_gradients(problem: Problem, what: str) -> None:
-    """Raise `Unsupported` if tensors require gradients, which `what` does not pass on."""
+    """Raise `Unsupported` if tensors require gradients, since `what` passes no gradients on."""
     if tracks_gradient(problem.draft, problem.target):
         raise Unsupported(
             f"{what} passes no gradient on, and a tensor of this problem requires one. Call "
@@ -172,7 +172,7 @@ def refuse_gradients(problem: Problem, what: str) -> None:
 
 
 def require_law(problem: object, *laws: type[_Law], message: str, gradients: bool = False) -> _Law:
-    """Return the problem's law if it is one of `laws`, or raise.
+    """Return the problem's law if this is one of `laws`, or raise.
 
     Args:
         problem: any argument that should be an `otm.Problem`.

@@ -1,4 +1,4 @@
-"""The rates and the quadrature that verifiers by exponential races share.
+"""The rates and the quadrature of all verifiers by exponential races.
 
 In an exponential race token i arrives at time E_i/p_i, E_i independent standard exponentials. Two
 races on the same E_i, one with rates p and one with rates q, meet in the quantities
@@ -57,7 +57,7 @@ LEAST_MASS = 1e-30
 
 
 def matching_probabilities(curve: OverlapCurve, c: float = 1.0) -> Array:
-    """Return Pr(i arrives before c times the first in the draft race | i wins the target's).
+    """Return Pr(i arrives before c times the first draft | i wins the target's race).
 
     In the curve's order, `(..., V)`; at c = 1 it is 1/(1 + g_i). At the level t = r_i/c
 
@@ -82,8 +82,8 @@ def matching_probabilities(curve: OverlapCurve, c: float = 1.0) -> Array:
 
 
 def race_match(draft: Array, target: Array, sizes: Sequence[Containment]) -> Array:
-    """Return Σ q [1 − (1 − h)^k] for each size, h that i arrives before c times the first in the
-    draft race, `(len(sizes), ...)`.
+    """Return Σ q [1 − (1 − h)^k] for each size, with h the probability that i arrives before c
+    times the first arrival of the draft race, `(len(sizes), ...)`.
 
     The target's winner is among the first k points of a draft race whose tokens arrive again, or,
     k = 1, arrives before c times the first.
@@ -132,7 +132,7 @@ def exponential_nodes(
 
 
 def overtaking_rates(draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.float64]:
-    """Return g of tokens of mass in ascending order of q/p, `(n,)`, non-decreasing from 0.
+    """Return the rates g of tokens, masses in ascending order of q/p, `(n,)`, non-decreasing.
 
     Accumulated as (r_{m+1} − r_m) P_m ≥ 0, which keeps small rates accurate where r_m P_m − Q_m
     would cancel.
@@ -169,7 +169,7 @@ def per_row(
 
 
 def sequences(problem: Problem) -> tuple[NDArray[np.int64], float]:
-    """Return the draft sequences of at least `LEAST_MASS`, `(n, k)`, and their least mass."""
+    """Return the draft sequences of mass at least `LEAST_MASS`, `(n, k)`, and the smallest mass."""
     table = enumerate_drafts(problem.law, problem.draft)
     kept = table.mass >= LEAST_MASS
     return table.tokens[kept], float(table.mass[kept].min())

@@ -1,4 +1,4 @@
-"""What draft laws, verifiers and decoders share: parameters that identify them, and a name."""
+"""The common base of draft laws, verifiers and decoders: identifying parameters, and a name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 def parameter(
     check: Callable[..., Any], *, default: Any = dataclasses.MISSING, **limits: Any
 ) -> Any:
-    """Declare a field of a scheme: what checks a value that is given, and the default, if any.
+    """Declare a field of a scheme: the check of a given value, and the default, if any.
 
     Args:
         check: a function of (value, name=…, **limits) that returns the value or raises.
@@ -23,7 +23,7 @@ def parameter(
 
 @dataclasses.dataclass(frozen=True)
 class Scheme(abc.ABC):  # abstract by intent: a law, a verifier or a decoder
-    """A frozen object whose fields are its parameters.
+    """A frozen object identified by the parameters in the fields.
 
     `repr` is its identity: class and every parameter, as they are written to tables, manifests and
     shards. `str` is its display name, the same in tables, reports, figures and documents: the

@@ -1,4 +1,4 @@
-"""The parts that pictures are made of, in one look that is safe for colour-blind readers.
+"""The building blocks of the library's pictures, in one look that is safe for colour-blind readers.
 
 What is drawn here is given as plain numbers: `otm.plot`, the results' own `plot()` and the figures
 all draw with these parts. matplotlib is loaded when something is drawn, not before.
@@ -80,12 +80,12 @@ settings.
 
 
 def style() -> AbstractContextManager[None]:
-    """Return a context in which pictures are drawn and saved in one look."""
+    """Return a context in which pictures are drawn and saved in the library's look."""
     return matplotlib_module("matplotlib").rc_context(STYLE)  # type: ignore[no-any-return]
 
 
 def figure(*, width: float = _WIDTH, height: float = 3.8) -> tuple[Figure, Axes]:
-    """Return a figure and its axes, sizes in inches."""
+    """Return a figure and the axes inside, sizes in inches."""
     canvas = matplotlib_module("matplotlib.figure").Figure(
         figsize=(width, height), layout="constrained"
     )
@@ -93,7 +93,7 @@ def figure(*, width: float = _WIDTH, height: float = 3.8) -> tuple[Figure, Axes]
 
 
 def note(canvas: Figure, text: str) -> None:
-    """Say below a figure what its points are; a new line stands for a line break."""
+    """Explain the points of a figure in a line below; newlines are kept."""
     canvas.supxlabel(text, fontsize=7.5, color="#555555")
 
 
@@ -104,7 +104,7 @@ def save(canvas: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def save_single(canvas: Figure, path: Path) -> Path:
-    """Write one figure in the format that its suffix names."""
+    """Write one figure in the format of the path's suffix."""
     dateless = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(path.suffix[1:], {})
     canvas.savefig(path, metadata=dateless)
     if path.suffix == ".png":  # a palette takes a third of the bytes
@@ -121,7 +121,7 @@ def points(
     colour: str,
     marker: str = "o",
 ) -> None:
-    """Draw Monte Carlo means with their intervals as error bars."""
+    """Draw Monte Carlo means with confidence intervals as error bars."""
     mean, low, high = np.array([(e["mean"], e["low"], e["high"]) for e in estimates]).T
     axes.errorbar(
         x,
@@ -192,7 +192,7 @@ def matplotlib_module(name: str) -> Any:
 
 
 def axes_or_new(ax: object, *, height: float = 3.6) -> Axes:
-    """Return the axes given, or those of a new figure in the house's look, which a notebook shows.
+    """Return the given axes, or the axes of a new figure in the library's look.
 
     Raises:
         InvalidParameter: if `ax` is neither axes nor None. MissingPackage: without matplotlib.
@@ -222,7 +222,9 @@ def draw_lines(
     ylabel: str = "acceptance",
     ticks: Sequence[float] = (),
 ) -> None:
-    """Draw at most six lines, each labelled at its end; hollow markers with bars are estimates."""
+    """Draw up to `MOST_LINES` lines, labelled at the right; hollow markers with bars are
+    estimates.
+    """
     if len(lines) > MOST_LINES:
         raise InvalidParameter(
             f"A panel holds at most {MOST_LINES} lines, labelled where they end; got {len(lines)}. "
@@ -320,14 +322,14 @@ def label_points(ax: Axes, points_: Sequence[tuple[float, float, str, str]]) -> 
 
 
 def plain(text: str) -> str:
-    """Return a name as matplotlib writes it letter by letter: a dollar sign begins no formula."""
+    """Escape dollar signs in a name, so that matplotlib starts no formula."""
     return text.replace("$", r"\$")
 
 
 def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
-    """Return heights at least `apart` from each other, as near to those wanted as can be.
+    """Return heights at least `apart` from each other, as near to the wanted heights as possible.
 
-    With the steps taken off it is an isotonic regression.
+    After subtraction of the steps this is an isotonic regression.
 
     >>> import numpy as np
     >>> spread(np.array([0.0, 1.0, 10.0]), 4.0).tolist()
@@ -340,7 +342,7 @@ def spread(wanted: NDArray[np.float64], apart: float) -> NDArray[np.float64]:
 def draw_bars(
     ax: Axes, names: Sequence[str], values: Sequence[float], *, xlabel: str, digits: int = 4
 ) -> None:
-    """Draw horizontal bars from the top down, each with its name and its number."""
+    """Draw horizontal bars from the top down, each with name and number."""
     place = np.arange(len(names))[::-1]
     ax.barh(place, values, height=0.62, color=SERIES[0])
     ax.set_yticks(place, list(names))
@@ -370,9 +372,9 @@ def draw_pair(
     names: Sequence[str],
     labels: tuple[str, str],
 ) -> None:
-    """Draw two distributions as bars side by side, and what they have in common in front of both.
+    """Draw two distributions as bars side by side, with the common part in front of both.
 
-    Beyond twelve tokens those with the most mass are drawn, and the rest as one.
+    Beyond `MOST_BARS` tokens only the tokens with the most mass are drawn, and the rest as one bar.
     """
     common = np.minimum(first, second)
     total = float(common.sum())
@@ -406,7 +408,7 @@ def draw_matrix(
     rows: Sequence[str],
     columns: Sequence[str],
 ) -> None:
-    """Draw a joint law as a heat map between its marginals, blue where drafted, else orange."""
+    """Draw a joint law as a heat map between the marginals, blue where drafted, else orange."""
     most = max(float(joint.max()), 1e-300)
     shade = np.sqrt(joint / most)[..., None]  # by the root, so that small masses are seen
     inside, outside = np.array([0.0, 0.27, 0.5]), np.array([0.78, 0.32, 0.0])
@@ -447,7 +449,7 @@ def draw_matrix(
 def draw_tree(
     ax: Axes, parents: Sequence[int], texts: Sequence[str], weights: NDArray[np.float64]
 ) -> None:
-    """Draw a tree from its root on the left, vertices shaded by weights in [0, 1], root first."""
+    """Draw a tree with the root on the left, vertices shaded by weights in [0, 1], root first."""
     paths: list[tuple[int, ...]] = [()]
     for vertex, parent in enumerate(parents, start=1):
         paths.append((*paths[parent], vertex))

@@ -1,4 +1,4 @@
-"""How tables are written, and what every result that is a table can do.
+"""Tables in text, HTML and LaTeX, and the base of every result that is a table.
 
 A result says what its table is (`data`) and how it is drawn (`_draw`); the rest is here. `columns`
 and `markdown` write tables whose cells are text already, on a screen and on a page.
@@ -93,11 +93,11 @@ class Table:
         return "\n".join([*[self.title] * bool(self.title), *lines, *below])
 
     def _mark(self, i: int, j: int) -> str:
-        """Return what stands behind a cell: a star, or room for those of its column."""
+        """Return the mark behind a cell: a star, or a blank in a column with a star."""
         return "★" if (i, j) in self.best else " " * (bool(self.best) and j > 0)
 
     def html(self) -> str:
-        """Return the table as HTML that needs nothing from outside; the best is bold."""
+        """Return the table as HTML without external resources; the best is bold."""
         numeric = self._numeric()
 
         def line(texts: Iterable[str], tag: str = "td", under: str = "") -> str:
@@ -138,7 +138,7 @@ class Table:
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes])
 
     def _cells(self, escaped: Callable[[str], str], best: str) -> list[list[str]]:
-        """Return the cells as they are written on a page, the best in a form of their own."""
+        """Return the formatted cells of the rows, with the best cells in the form `best`."""
         return [
             [
                 (best if (i, j) in self.best else "{}").format(escaped(format_cell(value)))
@@ -148,7 +148,7 @@ class Table:
         ]
 
     def _numeric(self) -> list[int]:
-        """Return the columns of numbers, which stand on the right."""
+        """Return the indices of the columns of numbers, which are aligned right."""
         filled = [
             [row[j] for row in self.rows if row[j] not in (None, "")]
             for j in range(len(self.columns))
@@ -162,7 +162,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Approximate:
-    """A number known by samples: shown with fewer digits, and a sign."""
+    """A number known from samples, shown with fewer digits and the sign ≈."""
 
     value: float
 
@@ -175,21 +175,21 @@ class Tabular(abc.ABC):  # abstract by intent: a result that is a table
 
     @abc.abstractmethod
     def data(self) -> Table:
-        """Return all of it as one table of plain values."""
+        """Return the whole result as one table of plain values."""
 
     @abc.abstractmethod
     def tables(self) -> tuple[Table, ...]:
-        """Return what is shown in a notebook and in a paper."""
+        """Return the tables shown in a notebook and in a paper."""
 
     @abc.abstractmethod
     def _draw(self, ax: Axes) -> None:
-        """Draw it into axes."""
+        """Draw the result into axes."""
 
     def _repr_html_(self) -> str:
         return "".join(table.html() for table in self.tables())
 
     def to_latex(self) -> str:
-        """Return what is shown as LaTeX `tabular`s, which need the package booktabs."""
+        """Return the shown tables as LaTeX `tabular`s, which need the package booktabs."""
         return "\n\n".join(table.latex() for table in self.tables()) + "\n"
 
     def to_pandas(self) -> Any:
@@ -208,7 +208,7 @@ class Tabular(abc.ABC):  # abstract by intent: a result that is a table
         return frame(list(table.rows), columns=list(table.columns))
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw it into `ax`, or new axes, and return these.
+        """Draw the result into `ax`, or new axes, and return the axes.
 
         Raises:
             MissingPackage: without matplotlib.
@@ -219,10 +219,10 @@ class Tabular(abc.ABC):  # abstract by intent: a result that is a table
 
 
 class OneTable(Tabular):  # abstract by intent: what is shown is all there is
-    """A result that is shown as the one table that it is."""
+    """A result that consists of one table."""
 
     def tables(self) -> tuple[Table, ...]:
-        """Return the table."""
+        """Return the one table."""
         return (self.data(),)
 
 
@@ -236,7 +236,7 @@ def shortened(text: str, longest: int) -> str:
 
 
 def wrapped(note: str) -> list[str]:
-    """Return the lines of a remark as it is printed."""
+    """Return the lines of a remark, wrapped to the width of a page."""
     return textwrap.wrap(note, _WIDTH, subsequent_indent="  ")
 
 
@@ -301,7 +301,7 @@ def _markdown_line(cells: Sequence[str]) -> str:
 
 
 def format_cell(value: Any) -> str:
-    """Write a cell: six decimals, integers with separators, a dash for what is not there.
+    """Format a cell: six decimals, integers with separators, a dash for a missing value.
 
     >>> [
     ...     format_cell(value)
@@ -328,5 +328,5 @@ def format_cell(value: Any) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    """Write text for LaTeX."""
+    """Escape text for LaTeX."""
     return "".join(_LATEX.get(sign, sign) for sign in text)

@@ -1,4 +1,4 @@
-"""Array operations that the array-API standard lacks, or whose accuracy it leaves open.
+"""Array operations that the array-API standard lacks, or leaves open in accuracy.
 
 Every function takes arrays of any namespace that `array_api_compat` knows (NumPy, torch on CPU or
 CUDA) and returns the same kind on the same device. Nothing here imports torch.
@@ -57,7 +57,7 @@ def namespace(*arrays: Array) -> Any:
 
 
 def is_on_host(array: Array) -> bool:
-    """Return whether an array lies in the host's memory, where reading waits for nothing."""
+    """True if an array lies in the host's memory, where no read has to wait for a device."""
     return str(getattr(array, "device", "cpu")) == "cpu"
 
 
@@ -78,7 +78,7 @@ def device_of(array: Array) -> Any:
 
 
 def num_threads(array: Array) -> int:
-    """Return how many threads the array's own library uses on the host; 1 for NumPy."""
+    """Return the number of threads that the array's own library uses on the host; 1 for NumPy."""
     return int(getattr(namespace(array), "get_num_threads", lambda: 1)())
 
 
@@ -100,9 +100,9 @@ def to_numpy(array: Array) -> NDArray[Any]:
 
 
 def tracks_gradient(*arrays: Array) -> bool:
-    """Whether torch records what is computed from one of the arrays, to differentiate it.
+    """True if torch records operations on one of the arrays, for differentiation.
 
-    Under `torch.no_grad()` nothing is, not even from such a tensor.
+    Under `torch.no_grad()` nothing is recorded, even for a tensor that requires gradients.
     """
     return any(
         array_api_compat.is_torch_array(array)
@@ -113,25 +113,25 @@ def tracks_gradient(*arrays: Array) -> bool:
 
 
 def untracked(array: Array) -> Array:
-    """Return the same numbers, not copied, without what is recorded of where they came from."""
+    """Return an array with the same numbers, not copied, detached from torch's gradient graph."""
     return (
         array.detach() if array_api_compat.is_torch_array(array) and array.requires_grad else array
     )
 
 
 def with_gradient(values: Array, function: Array) -> Array:
-    """Return the values with the gradient of another, finite array of their shape.
+    """Return the values with the gradient of another, finite array of the same shape.
 
-    What that array is does not matter, if it is finite.
+    The values of `function` are subtracted again; only its gradient counts.
 
-    So an answer that took a search keeps every bit of it, and its gradient is that of a formula
-    which the search has made simple.
+    So an answer that took a search keeps every bit, and has the gradient of a formula that the
+    search has made simple.
     """
     return values + (function - untracked(function))
 
 
 def running_sum(array: Array) -> Array:
-    """Sum along the last axis cumulatively in float64, `(..., V)`; may overwrite its argument.
+    """Return the cumulative sum along the last axis in float64, `(..., V)`, perhaps in place.
 
     In blocks of `BLOCK` whose ends are summed in turn: a sum of non-negative terms errs by BLOCK +
     V/BLOCK units of roundoff at worst, relative to itself, instead of V, and never falls. Devices
@@ -301,19 +301,19 @@ def integer_power(base: Array, exponent: int) -> Array:
 
 
 def at_least_one(chance: Array, count: Array | int) -> Array:
-    """Return 1 − (1 − h)^count with full relative accuracy for a small chance h; they broadcast."""
+    """Return 1 − (1 − h)^count, broadcast, with full relative accuracy for a small chance h."""
     xp = namespace(chance)
     with quiet():
         return -xp.expm1(count * xp.log1p(-clip(chance, 0.0, 1.0)))
 
 
 def unit_rows(array: Array) -> Array:
-    """Return distributions `(..., V)` in float64, float32 rows divided by their sums.
+    """Return distributions `(..., V)` in float64, float32 rows divided by the sums.
 
     A float32 row misses a unit sum by up to 1e-7.
 
-    Else an acceptance could pass 1 by as much, a lower bound its upper one, and p = q would not be
-    p = q after a cast.
+    Without the division an acceptance could exceed 1 by as much, a lower bound exceed its upper
+    bound, and p = q would not be p = q after a cast.
     """
     xp = namespace(array)
     if array.dtype == xp.float64:
@@ -327,17 +327,17 @@ def unit_rows(array: Array) -> Array:
 
 
 def normalised_excess(excess: Array, fallback: Array) -> Array:
-    """Divide non-negative weights `(..., V)` by their sums; rows without take the fallback."""
+    """Divide non-negative weights `(..., V)` by the sums; rows with sum 0 take the fallback."""
     xp = namespace(excess)
     mass = total(excess)[..., None]
     return xp.where(mass > 0, excess / xp.where(mass > 0, mass, xp.ones_like(mass)), fallback)
 
 
 def by_rows(function: Callable[..., Array], *arrays: Array, per_entry: int = 1) -> Array:
-    """Apply a function to chunks of distributions `(..., V)` and join its `(n, rows)` results.
+    """Apply a function to chunks of distributions `(..., V)` and join the results `(n, rows)`.
 
-    Each chunk goes by way of `unit_rows`, and is so small that `per_entry` numbers for each of its
-    entries are no more than a chunk's.
+    Each chunk is converted by `unit_rows`, and is so small that a result with `per_entry` numbers
+    for each entry has no more numbers than a chunk.
 
     Rows in the host's memory go through NumPy, or what is compiled, whatever their kind; those of
     torch on torch's threads. Rows that track a gradient stay what they are. The results are of the
@@ -373,12 +373,12 @@ def _by_rows(
 
 
 def as_scalar_or_array(array: Array) -> Any:
-    """Return a 0-dimensional result as a Python float unless it carries a gradient."""
+    """Return a 0-dimensional result as a Python float unless a gradient is attached."""
     return float(array) if array.ndim == 0 and not tracks_gradient(array) else array
 
 
 def brief_repr(instance: Any) -> str:
-    """Return the repr of a dataclass with its floats to 12 digits and no more than short rows.
+    """Return the repr of a dataclass, with floats to 12 digits and long rows abbreviated.
 
     Ends that are rounded outward by parts in 1e15 read as the numbers that they bound.
 
@@ -391,7 +391,7 @@ def brief_repr(instance: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    """Return a short row, or a float, as one reads it, and of a large array shape and dtype."""
+    """Return the repr of a float or a short row, or the shape and dtype of a large array."""
     if isinstance(value, float):
         return f"{value:.12g}"
     if not array_api_compat.is_array_api_obj(value):
@@ -407,7 +407,7 @@ def _brief(value: Any) -> str:
 
 @functools.lru_cache(maxsize=64)
 def unit_quadrature(nodes: int) -> tuple[Floats, Floats]:
-    """Return Gauss–Legendre's places and weights on [0, 1]: exact to degree 2·nodes − 1.
+    """Return the places and weights of Gauss–Legendre quadrature on [0, 1].
 
     >>> places, weights = unit_quadrature(2)
     >>> round(float(weights @ places**3), 15)
@@ -418,7 +418,7 @@ def unit_quadrature(nodes: int) -> tuple[Floats, Floats]:
 
 
 def inverse_cdf(mass: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-    """Map uniforms in [0, 1) to tokens with probability mass / Σ mass, never to massless ones.
+    """Map uniforms in [0, 1) to tokens with probability mass / Σ mass, never to massless tokens.
 
     NumPy only; `mass` is `(V,)`, `uniforms` and the result have any one shape.
     """

@@ -1,6 +1,4 @@
-"""Compiled ways of the host, where numba is installed: optional, with the values of the array code
-to rounding.
-"""
+"""Compiled functions for the host, where numba is installed, equal to array code up to rounding."""
 
 from __future__ import annotations
 
@@ -28,11 +26,12 @@ _unusable: set[str] = set()  # modules that could not be had though numba is the
 def compile_once(
     *signatures: Any, fastmath: frozenset[str] = frozenset(), inside: bool = False
 ) -> Callable[[Function], Function]:
-    """Compile a function outside the interpreter's lock, once per machine: later processes find it
-    beside its module.
+    """Compile a function outside the interpreter's lock, once per machine: later processes load the
+    compiled file beside the module.
 
-    It is compiled again when a file of its folder or of the engine's changes, since what it calls
-    is frozen into it; numba looks at its own file only.
+    The function is compiled again when a file of its folder or of this package's folder changes,
+    since the called functions are compiled into it; numba alone looks at the function's own file
+    only.
 
     Args:
         signatures: numba's types, to compile at once; none compiles for each kind of argument when
@@ -67,7 +66,7 @@ def compile_once(
 
 @final
 class _SealedFiles:
-    """Numba's compiled code on disk, a file a signature, behind a digest of it and its sources.
+    """Numba's compiled code on disk, a file per signature, with a digest of code and sources.
 
     Numba keeps no digest: one flipped bit of its own files may end the process.
     """
@@ -76,7 +75,7 @@ class _SealedFiles:
         self._files, self._sources = files, sources + files._version.encode()
 
     def load(self, key: object) -> Any:
-        """Return what was saved, None where there is nothing, or nothing that is whole."""
+        """Return the saved code, None if there is no intact file."""
         with contextlib.suppress(FileNotFoundError):
             content = self._path(key).read_bytes()
             if content.startswith(self._digest(content[_DIGEST:])):
@@ -99,7 +98,7 @@ class _SealedFiles:
 
 @functools.cache
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what changes when a file of a folder does."""
+    """Return the names, times and sizes of a folder's files, which change when a file does."""
     files = sorted(folder.glob("*.py"))
     return tuple(
         (file.name, stat.st_mtime_ns, stat.st_size) for file in files for stat in [file.stat()]
@@ -108,8 +107,7 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 @functools.cache
 def compiled(name: str) -> ModuleType | None:
-    """Return a compiled module of the library, tried out once by its `try_out`, or None where it
-    cannot be had.
+    """Return a compiled module of the library after one call of `try_out`, or None on failure.
 
     Loading takes a third of a second, and on a machine that has not compiled it yet some ten, so
     not before it is needed.
@@ -138,8 +136,8 @@ def compiled(name: str) -> ModuleType | None:
 
 
 def code_path() -> str:
-    """Return which code computes rows on the host: "compiled", or "array calls" without numba or
-    where its files are of no use.
+    """Return the name of the code that computes rows on the host: "compiled", or "array calls"
+    without numba or with unusable compiled files.
 
     Nothing is loaded for the answer: what has not been asked for yet counts as usable.
     """

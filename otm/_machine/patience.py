@@ -25,7 +25,7 @@ WAITING = 10.0
 
 @final
 class Stopwatch:
-    """How long something took, in CPU seconds of this process and of its children that have ended.
+    """The running time in CPU seconds of this process and of ended children.
 
     >>> Stopwatch().seconds < 1.0
     True
@@ -41,7 +41,7 @@ class Stopwatch:
 
     @property
     def waited(self) -> bool:
-        """Whether the wall time is what counts."""
+        """True if the wall time determines `seconds`."""
         cpu, wall = self._parts()
         return wall > cpu
 
@@ -51,7 +51,7 @@ class Stopwatch:
 
 @final
 class Pace:
-    """Refuses to go on with an enumeration that would take too long, by what is done of it.
+    """A guard that stops an enumeration that would take too long, from the share done so far.
 
     Args:
         what: is limited, the beginning of a sentence.
@@ -66,7 +66,7 @@ class Pace:
         self._next_look = time.monotonic() + _FIRST_LOOK
 
     def check(self, share: float) -> None:
-        """Raise `TooLarge` if the time so far, for a share in (0, 1], means too long for all."""
+        """Raise `TooLarge` if the time so far, for a share in (0, 1], implies too long a total."""
         if time.monotonic() < self._next_look:  # far cheaper than CPU time
             return
         self._next_look += _BETWEEN_LOOKS

@@ -1,7 +1,7 @@
-"""What a long command says of where it is, on standard error, from its second second on.
+"""Progress of a long command on standard error, from the second second on.
 
-A process has one clock at most, and what works below it tells it without being handed it: in a
-worker, a test or a notebook there is none, and nothing is said.
+A process has one clock at most, and code below the command reports to the clock without an
+argument: in a worker, a test or a notebook there is no clock, and nothing is printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 
 class _Clock(threading.Thread):
-    """Ticks on a terminal, through long calls too; elsewhere it is a line for each phase."""
+    """A clock that ticks on a terminal, also during long calls; elsewhere a line for each phase."""
 
     def __init__(self, what: str) -> None:
         super().__init__(daemon=True)
@@ -62,7 +62,7 @@ _clocks: list[_Clock] = []
 
 @contextlib.contextmanager
 def clock(what: str) -> Iterator[None]:
-    """Say on standard error where a command is while a block runs.
+    """Print the progress of a command on standard error while a block runs.
 
     Args:
         what: the first phase, said after a second if no other has come.
@@ -82,7 +82,7 @@ def clock(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def on_interrupt(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Have Ctrl-C call a handler in a block, unless it is ignored as in a shell's background."""
+    """Call a handler on Ctrl-C in a block, unless ignored as in a shell's background."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, handler)
@@ -93,7 +93,7 @@ def on_interrupt(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    """Raise as Python does, but for a moment where that would end the process in C++'s words."""
+    """Raise `KeyboardInterrupt`, delayed while an interrupt would end the process in C++."""
     torch = sys.modules.get("torch")
     if torch is not None and getattr(torch.__spec__, "_initializing", False):
         os._exit(INTERRUPTED)
@@ -101,7 +101,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def told(what: str, part: str = "") -> None:
-    """Say what is done now, which may be what was done before, and how much of it is done."""
+    """Report the current phase and the progress within the phase."""
     for running in _clocks:
         new = what != running.what
         running.what, running.part = what, part and f": {part}"
@@ -112,7 +112,7 @@ def told(what: str, part: str = "") -> None:
 def counted(
     items: Iterable[Item], what: str, *, total: int | None = None, done: int = 0
 ) -> Iterator[Item]:
-    """Yield items, and say which of how many is at work.
+    """Yield items, and report the number of the current one.
 
     >>> list(counted("ab", "letters"))
     ['a', 'b']
@@ -125,7 +125,7 @@ def counted(
 
 
 def due(seconds: float) -> float:
-    """Say within what the command answers, and return when that is, by `time.monotonic`."""
+    """Announce the command's time limit, and return the time of its end by `time.monotonic`."""
     began = time.monotonic()
     for running in _clocks:
         running.seconds, began = seconds, running.began

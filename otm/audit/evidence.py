@@ -1,4 +1,4 @@
-"""Tests of an output law from samples whose level is proved for every sample size, and their plan.
+"""Tests of an output law from samples, with proved levels at every sample size, and planning.
 
 Two designs, complementary. *Distance*: T = ½ Σ |N/n − q| exceeds its mean by t with probability at
 most e^{−2nt²} (McDiarmid: one sample moves T by at most 1/n), and under the null its mean is at
@@ -68,12 +68,12 @@ def spread(mass: NDArray[Any]) -> float:
 
 
 def deviation(probability: float) -> float:
-    """Return √(log(1/δ)/2): √n times the deviation of the distance that has probability δ."""
+    """Return √(log(1/δ)/2): √n times the deviation that the distance exceeds with probability δ."""
     return math.sqrt(0.5 * math.log(1.0 / probability))
 
 
 def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, missed: float) -> int:
-    """Return how many samples the distance test needs to find every law `detect` away.
+    """Return the number of samples that the distance test needs to find every law `detect` away.
 
     n = ((½ Σ √(q(1−q)) + √(log(1/δ)/2) + √(log(1/β)/2)) / ε)².
 
@@ -111,11 +111,12 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
 def tokens_to_mismatch(
     *, target: NDArray[Any], served: NDArray[Any], missed: float = 1e-3, tolerance: float = 0.0
 ) -> float:
-    """Return how many tokens find that a seeded sampler draws from another law than the target.
+    """Return the number of tokens after which a seeded sampler of another law is found.
 
-    Both are the winner of one race: argmax(log q + g) should come out, argmax(log π + g) does, and
-    is off where it is behind the former by more than τ. With c = e^τ that has the probability
-    h = 1 − Σ_y 1/Σ_z max(π(z)/π(y), q(z)/(c q(y))), and n tokens all miss it with (1 − h)^n,
+    Both tokens win one race: argmax(log q + g) should come out, argmax(log π + g) does, and differs
+    detectably where its log q + g is behind the former's by more than τ. With c = e^τ that has the
+    probability h = 1 − Σ_y 1/Σ_z max(π(z)/π(y), q(z)/(c q(y))), and n tokens all miss it with (1 −
+    h)^n,
 
         n = log β / log(1 − h),     h the mean over the contexts.
 
@@ -160,7 +161,7 @@ def tokens_to_mismatch(
 
 
 def detectable(mass: NDArray[Any], samples: int, *, false_alarm: float, missed: float) -> float:
-    """Return the total variation from which on the distance test finds every law, at most 1."""
+    """Return the total variation, at most 1, from which on the distance test finds every law."""
     needed = spread(mass) + deviation(false_alarm) + deviation(missed)
     return min(1.0, needed / math.sqrt(samples))
 
@@ -171,7 +172,7 @@ def distance(counts: NDArray[np.int64], mass: NDArray[Any]) -> float:
 
 
 def distance_threshold(mass: NDArray[Any], samples: int, *, false_alarm: float) -> float:
-    """Return what T exceeds under the null with probability at most `false_alarm`."""
+    """Return the threshold that T exceeds under the null with probability at most `false_alarm`."""
     return (spread(mass) + deviation(false_alarm)) / math.sqrt(samples)
 
 
@@ -250,9 +251,10 @@ def _largest_likelihood(counts: NDArray[np.int64], mass: NDArray[Any], level: fl
 
 
 def _moved(counts: NDArray[np.int64], mass: NDArray[Any], level: float) -> NDArray[np.float64]:
-    """Return q with a mass moved to where it raises the likelihood most, from where it costs least.
+    """Return q after moving a mass to the cells that raise the likelihood most, from the cells that
+    lower the likelihood least.
 
-    Mass of cells that were not seen costs nothing, whichever of them it is taken from.
+    Mass of cells without counts costs nothing, so any of these may lose it.
     """
 
     def raised(log_rate: float) -> NDArray[np.float64]:
@@ -291,7 +293,7 @@ def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
 
 
 def log_excess_evidence(hits: int, samples: int, optimum: float) -> float:
-    """Return the logarithm of evidence that outputs are drafts more often than the optimum allows.
+    """Return the log-evidence for outputs among the drafts more often than the optimum allows.
 
     Mean over c = 1/2, 1/4, …, 2^-10 of Π (a/α*) over hits and Π (1−a)/(1−α*) over misses, a = α* +
     c(1−α*): each factor is 1 + λ(hit − α*) with λ ≥ 0, of mean at most 1 whenever Pr(hit) ≤ α*. 0
@@ -341,7 +343,7 @@ def pool(draft: NDArray[np.float64], target: NDArray[np.float64], most: int) -> 
 
 
 def noise_limit(values: NDArray[Any], *, level: float, resolution: float) -> float | None:
-    """Return what a further value of the same noise exceeds with probability at most `level`.
+    """Return the limit that further noise exceeds with probability at most `level`.
 
     U + c Σ_{i ≤ k} (X_(i) − U), U = X_(k+1) the (k+1)-th largest of n values, k = min(32, n/4) and
     c = max(1, ((k+1)/((n+1) level))^{1/k} − 1): for every noise whose hazard does not fall beyond

@@ -142,7 +142,7 @@ def hockey_stick(*, draft: object, target: object, level: float) -> Array:
 
 
 def _rejected_above(level: float, value: Array, draft: Array, target: Array) -> Array:
-    """Return 1 − H(level) with its gradient, from its value `(1, ...)`."""
+    """Return 1 − H(level) with the gradient of H, from the value `(1, ...)`."""
     if tracks_gradient(draft, target):
         value = attach_curve_gradient(value, draft, target, levels=level, weights=-1.0)
     return value[0, ...]

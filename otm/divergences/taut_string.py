@@ -88,7 +88,7 @@ class Hull:
         return max(0.0, float(near), float(far))
 
     def flats(self, rejected: float) -> tuple[int, float, float, int, float, float]:
-        """Return of both flats the number of blocks below it and its masses under q and under π."""
+        """Return, for both flats, the number of blocks below and the masses below under q and π."""
         first, last = (int(np.searchsorted(end[2], rejected)) for end in (self.near, self.far))
         q_first, mass_first = float(self.near[0][first]), float(self.near[1][first]) - rejected
         q_last, mass_last = float(self.far[0][last]), float(self.far[1][last]) + rejected
@@ -99,13 +99,13 @@ class Hull:
         return first, q_first, mass_first, last, q_last, mass_last
 
     def divergence(self, rejected: float) -> float:
-        """Return KL(q‖π) of the string, the sum of its non-negative terms."""
+        """Return KL(q‖π) of the string, the sum of the non-negative terms."""
         first, q_first, mass_first, last, q_last, mass_last = self.flats(rejected)
         ends = divergence_term(np.asarray([q_first, q_last]), np.asarray([mass_first, mass_last]))
         return float(ends.sum() + self.near_inner[first] + self.far_inner[last])
 
     def solve(self, kl: float) -> float:
-        """Return the smallest rejection probability e whose string has KL(q‖π) ≤ kl.
+        """Return the smallest rejection probability e for which the string has KL(q‖π) ≤ kl.
 
         KL falls from its value on the full hull (e = 0) to 0 at 1 − α*, with slope −(1/s_last −
         1/s_first) of the flats' slopes s. The search halves the interval, geometrically where its
@@ -128,7 +128,8 @@ class Hull:
 def _tangent_data(
     q: NDArray[np.float64], b: NDArray[np.float64], start: float, sign: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return running sums of Q and b from one end, and where each block's line meets that end.
+    """Return running sums of Q and b from one end, and the crossing of each block's line with that
+    end.
 
     From Q = 0 the line through the block's left vertex (Q_a, b_a) with the block's slope s meets Q
     = 0 at b_a − s Q_a; from Q = 1 the mirror image meets Q = 1 at s Q' − b' above 1. A block lies
@@ -146,7 +147,7 @@ def _tangent_data(
 
 
 def by_ratio(draft: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the tokens `(n,)` in ascending order of q/p, exactly, those without p last.
+    """Return the tokens `(n,)` in ascending order of q/p, exactly, tokens with p = 0 last.
 
     Significands and exponents are divided apart: a token of q = 5e-324 can be nearly all that is
     drafted, and any scale at which q/p is finite for every p lets it underflow to the ratio of
@@ -188,7 +189,7 @@ def string_law(
     contact: NDArray[np.float64],
     rejected: float,
 ) -> tuple[NDArray[np.float64], float]:
-    """Return π on the steps with q > 0 `(n,)`, and its mass on the tokens with q = 0.
+    """Return π on the steps with q > 0 `(n,)`, and the mass of π on the tokens with q = 0.
 
     Args:
         hull: the hull of all steps.

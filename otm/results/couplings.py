@@ -1,4 +1,4 @@
-"""What the functions return: frozen results whose cheap quantities are properties."""
+"""Results of the library's functions: frozen, with cheap quantities as properties."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Optimum(Certified, OneTable):
         return Coupling(drafts=self.drafts.tokens, joint=scipy.sparse.csr_array(joint))
 
     def data(self) -> Table:
-        """Return the two certificates, their gap, the cut's set, and the size of the program."""
+        """Return the two certificates, the gap, the cut's set, and the size of the program."""
         cut = np.flatnonzero(self.cut)
         tokens = ", ".join(map(str, cut[:_MOST_COLUMNS])) + (
             ", …" if len(cut) > _MOST_COLUMNS else ""
@@ -197,7 +197,7 @@ class Optimum(Certified, OneTable):
 def _north_west_corner(
     rows: NDArray[np.float64], columns: NDArray[np.float64]
 ) -> scipy.sparse.csr_array:
-    """Match two mass vectors of equal total in order, interval by interval of their sums."""
+    """Match two mass vectors of equal total in order, along both cumulative sums."""
     ends_of_rows, ends_of_columns = np.cumsum(rows), np.cumsum(columns)
     shape = (len(rows), len(columns))
     if ends_of_rows[-1] <= 0 or ends_of_columns[-1] <= 0:
@@ -214,7 +214,7 @@ def _north_west_corner(
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Samples:
-    """Draws of a scheme: drafts, output, and whether the rule accepted a draft."""
+    """Draws of a scheme: drafts, output, and acceptance by the rule."""
 
     drafts: NDArray[np.int64]
     output: NDArray[np.int64]
@@ -229,11 +229,11 @@ class Samples:
 
     @property
     def member(self) -> NDArray[np.bool_]:
-        """Whether the output is among the drafts `(n,)`; a residual draw can be, by luck."""
+        """True where the output is among the drafts `(n,)`, as a residual draw can be by chance."""
         return is_member(self.output, self.drafts)
 
 
 def is_member(output: NDArray[Any], drafts: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether `output[i]` is one of `drafts[i]`; padding is never a member."""
+    """Return True where `output[i]` is one of `drafts[i]`; padding is never a member."""
     hits: NDArray[np.bool_] = ((drafts == output[:, None]) & (drafts != PAD)).any(axis=1)
     return hits

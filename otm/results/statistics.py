@@ -1,4 +1,4 @@
-"""A number and how sure it is: two types, and the intervals of statistics behind them.
+"""Numbers with uncertainty: two types, certified and statistical, and the intervals of statistics.
 
 Names of ends tell what they promise, here and in every result of the library:
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Certified(abc.ABC):  # abstract by intent: each certificate says what attains its ends
-    """A quantity between two proven ends, rounded outward: it is never outside of them.
+    """A quantity between two proven ends, rounded outward, so that the quantity is never outside.
 
     Attributes:
         lower, upper: the ends, floats or arrays of one shape `(...)`.
@@ -47,7 +47,7 @@ class Certified(abc.ABC):  # abstract by intent: each certificate says what atta
 
     @property
     def gap(self) -> Array:
-        """Upper − lower: what the certificates leave open."""
+        """The length `upper - lower` of the certified interval."""
         return self.upper - self.lower
 
 
@@ -79,7 +79,7 @@ class Estimate(OneTable):
 
     @property
     def has_interval(self) -> Array:
-        """Whether there is an interval, not the number alone."""
+        """True if there is an interval, not the number alone."""
         return ~np.isnan(self.low)
 
     @property
@@ -97,7 +97,7 @@ class Estimate(OneTable):
         return f"{self.low:.{digits}f} to {self.high:.{digits}f}" if there else ""
 
     def words(self, digits: int = 2, unit: str = "") -> str:
-        """Return the number with its unit, then its interval, if there is one, in parentheses.
+        """Return the number with unit, then the interval, if there is one, in parentheses.
 
         >>> Estimate(1.9, 1.7, 2.1).words(unit=" x plain decoding")
         '1.90 x plain decoding (1.70 to 2.10)'
@@ -108,7 +108,7 @@ class Estimate(OneTable):
         return f"{self.value:.{digits}f}{unit}" + (f" ({ends})" if ends else "")
 
     def at(self, index: int) -> Estimate:
-        """Return one number of several with its interval.
+        """Return one number of several with the interval.
 
         >>> import numpy as np
         >>> Estimate(np.array([1.0, 2.0]), np.array([0.5, 1.5]), np.array([1.5, 2.5])).at(1)
@@ -118,7 +118,7 @@ class Estimate(OneTable):
         return dataclasses.replace(self, value=value, low=low, high=high)
 
     def clipped(self, least: ArrayLike, most: ArrayLike) -> Estimate:
-        """Return the estimate with ends inside [least, most], where the quantity is known to lie.
+        """Return the estimate with ends clipped to [least, most], the known range of the quantity.
 
         >>> Estimate(0.5, -0.25, 1.25).clipped(0.0, 1.0)
         Estimate(value=0.5, low=0.0, high=1.0)
@@ -180,7 +180,7 @@ def binomial_interval(
 
 
 def bernstein_deviation(values: Floats, *, span: float, uncertainty: float) -> float:
-    """Return what the mean of samples is off by, on one side, with probability at most δ.
+    """Return the one-sided deviation that the mean of samples exceeds with probability at most δ.
 
     √(2 v ln(2/δ)/n) + 7 span ln(2/δ)/(3 (n − 1)), v the sample variance: an empirical Bernstein
     bound, which holds for every number of samples.
@@ -205,7 +205,7 @@ def bernstein_deviation(values: Floats, *, span: float, uncertainty: float) -> f
 
 
 def jackknife_error(replicates: Floats, multiplicity: Floats | None = None) -> Floats:
-    """Return the standard error of estimates from their values with one group left out at a time.
+    """Return the jackknife's standard error, from estimates with one group left out at a time.
 
     √((n − 1)/n Σ_g (r_g − r̄)²).
 
@@ -233,7 +233,7 @@ def jackknife_error(replicates: Floats, multiplicity: Floats | None = None) -> F
 
 
 def ratio_of_means(sums: Floats, counts: Floats, *, confidence: float = 0.95) -> Estimate:
-    """Estimate means over observations that come in groups, with cluster-robust t intervals.
+    """Estimate ratios of means over grouped observations, with cluster-robust t intervals.
 
     m = Σ S_c/Σ n_c,  m ± t_{C−1} √(C/(C − 1) Σ (S_c − m n_c)²)/Σ n_c  over the C groups that have
     observations. Groups are independent; observations of one group need not be.

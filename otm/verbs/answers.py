@@ -1,4 +1,6 @@
-"""The verbs: optima of a problem, and what a verifier does on it."""
+"""The library's main functions: optima of a problem, and acceptance, law and samples of a
+verifier.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _UNIFORMS_AT_ONCE = 1 << 21
 
 @keyword_only("otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=otm.IID(k)))")
 def optimal_acceptance(problem: Problem) -> Array:
-    """Return the largest acceptance that any lossless verifier can reach on this problem.
+    """Return the largest acceptance that any lossless verifier can reach on a problem.
 
     α* = max_π Pr(Y ∈ S(X)) = 1 + min_{T⊆Ω} [Q(T) − b(T)], b(T) = Pr(all drafts in T).
 
@@ -77,7 +79,7 @@ def optimal_acceptance(problem: Problem) -> Array:
     "otm.optimal_acceptance_curve(otm.Problem(draft=p, target=q, law=otm.IID(1)), k=[1, 2])"
 )
 def optimal_acceptance_curve(problem: Problem, *, k: float | Iterable[float]) -> Array:
-    """Return the optimal acceptance for each number of drafts, sharing the work between them.
+    """Return the optimal acceptance for each number of drafts, from shared work.
 
     Args:
         problem: any batch `(..., V)`; its law gives the kind of drafts, `k` their number.
@@ -103,7 +105,7 @@ def optimal_acceptance_curve(problem: Problem, *, k: float | Iterable[float]) ->
 
 
 def _law_with_optimum(problem: Problem) -> Law:
-    """Return the problem's law, or raise `Unsupported` where its optimum passes no gradient on."""
+    """Return the problem's law, or raise `Unsupported` where the optimum passes no gradient on."""
     law = check_problem(problem, gradients=True).law
     if not law.differentiable:
         refuse_gradients(problem, f"The optimum of {law!r}")
@@ -134,7 +136,7 @@ def optimal_cut(problem: Problem) -> NDArray[np.bool_]:
 
 
 def prepare(verifier: Verifier, problem: Problem) -> Rule:
-    """Compute everything about a verifier on one problem that does not depend on the drafts.
+    """Precompute the parts of a verifier on one problem that do not depend on the drafts.
 
     Args:
         verifier: any of `otm.verifiers.VERIFIERS`, or your own subclass of `otm.Verifier`.
@@ -209,7 +211,7 @@ def acceptance_curve(
     k: float | Iterable[float],
     by: Definition = "membership",
 ) -> Array:
-    """Return the exact acceptance of a verifier for each number of drafts, sharing the work.
+    """Return the exact acceptance of a verifier for each number of drafts, from shared work.
 
     Args:
         verifier, problem, by: as for `acceptance`; the problem's law gives the kind of drafts.
@@ -346,7 +348,7 @@ def _require_room(rule: Rule, remedy: str) -> None:
 
 
 def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
-    """Sum the law of the output token `(V,)` over every draft sequence, without their table.
+    """Sum the law of the output token `(V,)` over every draft sequence, block by block.
 
     Raises `TooLarge` where the sequences are too many to enumerate.
     Cost: O(V^k · V), memory of a few million entries.
@@ -361,7 +363,7 @@ def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]
 
 
 def sample(verifier: Verifier, problem: Problem, *, size: int, rng: RNGLike) -> Samples:
-    """Draw drafts and run the verifier's published steps on them.
+    """Draw drafts and outputs by the verifier's published steps.
 
     Args:
         verifier: any of `otm.verifiers.VERIFIERS`.
@@ -405,7 +407,7 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: RNGLike) -> 
 
 
 def runs(rule: Rule, *, size: int, rng: np.random.Generator) -> Iterator[Samples]:
-    """Draw from a prepared rule in batches whose uniforms take little memory."""
+    """Draw from a prepared rule in batches small enough in memory."""
     step = max(1, _UNIFORMS_AT_ONCE // max(1, rule.num_draft_uniforms + rule.num_uniforms))
     for start in range(0, size, step):
         yield run(rule, size=min(step, size - start), rng=rng)

@@ -21,7 +21,7 @@ def estimate(
     confidence: float = 0.95,
     by: Definition = "membership",
 ) -> Estimate:
-    """Estimate a verifier's acceptance by running it, with a Clopper–Pearson interval.
+    """Estimate a verifier's acceptance from samples, with a Clopper–Pearson interval.
 
     Args:
         verifier: any of `otm.verifiers.VERIFIERS`.
