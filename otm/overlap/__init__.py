@@ -1,5 +1,5 @@
-"""The overlap curve H(t) = Σ min(q, t p), sorted or in bins: what every question about i.i.d.
-drafts is asked of.
+"""The overlap curve H(t) = Σ min(q, t p), sorted or in bins: the base of results on i.i.d.
+drafts.
 """
 
 from otm.overlap.curve import Curve, OverlapCurve, Piece, overlap_at

@@ -1,5 +1,4 @@
-r"""The overlap curve without a sort, as array operations: for rows on a device, and for the host
-where numba is missing.
+r"""The overlap curve without a sort, as array operations: for devices, or without numba.
 
 As in the compiled form (`otm.overlap.compiled`) the leading bits of q/p, read as an integer, are a
 bin's number: the exponent and five bits of the mantissa. One pass adds p and q up by bin, and
@@ -58,8 +57,8 @@ _MOST_IN_ORDER = 8  # at most one in so many tokens is put in order
 
 
 def optimum(p: Array, q: Array, sizes: Sequence[Containment]) -> tuple[Array, Array]:
-    """Return α* and then, in as many rows again, P of the tokens outside a minimising set, and
-    which rows are left to the caller.
+    """Return α* and then, in as many rows again, P of the tokens outside a minimising set, and a
+    mask of the rows left to the caller.
 
     Args:
         p, q: rows `(rows, V)` in float64.
@@ -95,7 +94,7 @@ def optimum(p: Array, q: Array, sizes: Sequence[Containment]) -> tuple[Array, Ar
 
 
 def _largest(values: Array, beside: Array) -> tuple[Array, Array]:
-    """Return the largest value of each row, and what stands at its place in another array."""
+    """Return the largest value of each row, and the entry of another array at the same place."""
     at = namespace(values).argmax(values, axis=-1)[..., None]
     return gather(values, at)[..., 0], gather(beside, at)[..., 0]
 
@@ -103,8 +102,8 @@ def _largest(values: Array, beside: Array) -> tuple[Array, Array]:
 def piece(
     p: Array, q: Array, beyond: Callable[[Array, Array, Array], Array], *, like: Array
 ) -> tuple[Piece, Array]:
-    """Return the piece of each curve on which a condition ends (`OverlapCurve.piece`), and which
-    rows are left to the caller.
+    """Return the piece of each curve on which a condition ends (`OverlapCurve.piece`), and a mask
+    of the rows left to the caller.
 
     Of `num_beyond` it is right whether it is 0.
     """
@@ -169,7 +168,7 @@ class _Bins:
 
     @classmethod
     def of(cls, p: Array, q: Array) -> _Bins:
-        """Put the tokens into bins and add them up."""
+        """Sort the tokens into bins and sum each bin."""
         xp, ratio = namespace(p, q), ratios(p, q)
         bits = ratio.view(xp.int64) >> RATIO_SHIFT
         bits *= -1
@@ -193,7 +192,7 @@ class _Bins:
         return _after(self.target)
 
     def in_order(self, chosen: Array) -> _Listed:
-        """List the tokens of the chosen bins `(rows, bins)` and put them in order."""
+        """List the tokens of the chosen bins `(rows, bins)` in order."""
         xp, width = namespace(self.p), int(self.p.shape[-1])
         flags = gather(chosen, self.place)
         places, left = true_places(flags, width // _MOST_IN_ORDER)
@@ -235,7 +234,7 @@ def _edges(sums: Array) -> Array:
 
 
 def _after(sums: Array) -> Array:
-    """Return the sums of what comes after each, from the other end."""
+    """Return the sums of the later entries for each entry, from the other end."""
     xp = namespace(sums)
     return xp.flip(_edges(xp.flip(sums, axis=-1))[:, :-1], axis=-1)
 

@@ -1,5 +1,7 @@
-"""Questions about whole rows, answered by the compiled engine (`otm.overlap.walk`) in fixed bins:
-4,096 of them, 32 to an octave of q/p from 2⁻⁶⁴ to 2⁶⁴; what lies beyond joins the first and last.
+"""The compiled engine (`otm.overlap.walk`) for whole rows in fixed bins.
+
+There are 4,096 bins, 32 to an octave of q/p from 2⁻⁶⁴ to 2⁶⁴; ratios beyond join the first and
+last.
 
 A row in which more than a quarter of the tokens would have to be ordered (all ratios alike to five
 bits but not equal, or many minima) is left to the caller, who sorts it.
@@ -46,7 +48,7 @@ _MOST_IN_ORDER = 4  # at most one in so many tokens is put in order
 
 
 def try_out() -> None:
-    """Compute one row of one token: what is compiled is loaded or made now."""
+    """Compute one row of one token, so that the compiled code is loaded or made now."""
     one = np.ones((1, 1))
     optimum(one, one, [Containment()])
     kseq_roots(one, one, [1])
@@ -54,8 +56,8 @@ def try_out() -> None:
 
 
 def optimum(p: Floats, q: Floats, sizes: Sequence[Containment]) -> tuple[Floats, Flags]:
-    """Return α* and then, in as many rows again, P of the tokens outside a minimising set, and
-    which rows are left to the caller.
+    """Return α* and then, in as many rows again, P of the tokens outside a minimising set, and a
+    mask of the rows left to the caller.
 
     Rows are `(rows, V)`, answers `(2 len(sizes), rows)`.
     """
@@ -68,8 +70,7 @@ def optimum(p: Floats, q: Floats, sizes: Sequence[Containment]) -> tuple[Floats,
 
 
 def kseq_roots(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Flags]:
-    """Return γ*_k with slope and offset of the piece H(γ) = slope γ + offset that it lies on, and
-    which rows are left to the caller.
+    """Return γ*_k, slope and offset of the piece of H at γ*_k, and a mask of the rows left open.
 
     Rows are `(rows, V)`, answers `(3 len(ks), rows)`.
     """
@@ -80,7 +81,7 @@ def kseq_roots(p: Floats, q: Floats, ks: Sequence[int]) -> tuple[Floats, Flags]:
 
 
 def matches(p: Floats, q: Floats, sizes: Sequence[Containment]) -> Floats:
-    """Return how often the drafts of a race hold the target's winner.
+    """Return the probability that the drafts of a race contain the target's winner.
 
     Rows are `(rows, V)`, answers `(len(sizes), rows)`.
     """
@@ -92,7 +93,7 @@ def matches(p: Floats, q: Floats, sizes: Sequence[Containment]) -> Floats:
 
 
 class Lumps:
-    """One row's tokens lumped together by bins, of which some can be put in order.
+    """One row's tokens lumped together by bins, with an order inside chosen bins on request.
 
     Attributes:
         steps: P, Q, the largest and the smallest ratio of each lump, in descending order of q/p,
@@ -105,8 +106,8 @@ class Lumps:
         self.steps = self._groups.ends[[MASS_P, MASS_Q, HIGH, LOW], : self._number]
 
     def in_order(self, chosen: Integers) -> tuple[Integers, Integers] | None:
-        """Return the tokens of the chosen lumps in descending order of q/p, and how many each lump
-        has among them; None if there are too many.
+        """Return the tokens of the chosen lumps in descending order of q/p, and the number in each
+        lump; None if there are too many.
         """
         wanted = np.zeros((1, self._number), dtype=np.bool_)
         wanted[0, chosen] = True
@@ -117,7 +118,7 @@ class Lumps:
 
 
 def _room(width: int, *, most: int = _MOST_IN_ORDER) -> Groups:
-    """Allocate what a row of this width needs, one token in so many being put in order."""
+    """Allocate the arrays for a row of a width, with room to order one token in `most`."""
     listed = width // most + 1
     return Groups(
         bin=np.empty(width, dtype=np.int16),
@@ -138,7 +139,7 @@ def _sums() -> Floats:
 
 @compile_once(types.int64(ROW, ROW, GROUPS, types.float64[:, :, ::1]))
 def _group(p: Floats, q: Floats, groups: Groups, sums: Floats) -> int:
-    """Put a row into the fixed bins; return how many groups there are."""
+    """Put a row into the fixed bins; return the number of groups."""
     sums[:] = 0.0
     groups.sizes[:] = 0
     for start in range(0, len(p), BLOCK):

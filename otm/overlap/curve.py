@@ -1,5 +1,4 @@
-"""The overlap curve of a draft and a target: the one object that every question about i.i.d. drafts
-is asked of.
+"""The overlap curve of a draft and a target, from which all results on i.i.d. drafts are read off.
 
 For masses p (draft) and q (target) on the same tokens
 
@@ -138,8 +137,8 @@ def descending(draft: Array, target: Array) -> Array:
 
 
 def ascending(draft: Array, target: Array) -> Array:
-    """Return the same order from its other end: tokens without target mass first, those that cannot
-    be drafted last.
+    """Return the tokens in ascending order of q/p: massless targets first, undraftable tokens
+    last.
     """
     return namespace(draft, target).flip(descending(draft, target), axis=-1)
 
@@ -173,12 +172,12 @@ class Piece:
 
 
 class Curve(abc.ABC):
-    """What K-SEQ, recursive rejection and H itself ask of two laws, finite or not."""
+    """The interface of curves H(t) for K-SEQ and recursive rejection, finite or not."""
 
     @property
     @abc.abstractmethod
     def total_target(self) -> Array:
-        """Q(Ω) as it is summed here, `(...)`: 1 up to rounding."""
+        """Q(Ω) summed in floating point, `(...)`: 1 up to rounding."""
 
     @abc.abstractmethod
     def at(self, level: Array | float) -> Array:
@@ -267,7 +266,7 @@ class OverlapCurve(Curve):
 
     @functools.cached_property
     def total_target(self) -> Array:
-        """Q(Ω) as it is summed here, `(...)`: 1 up to rounding."""
+        """Q(Ω) summed in floating point, `(...)`: 1 up to rounding."""
         return total(self.target)
 
     def piece(self, beyond: Callable[[Array, Array, Array], Array], *, like: Array) -> Piece:
@@ -362,9 +361,10 @@ def find_piece(
 
 
 class Containment(NamedTuple):
-    """Pr(all drafts lie in a set) by the mass C outside it, ((1 − C)/(1 + (c − 1) C))^k.
+    """The containment b(C) = ((1 − C)/(1 + (c − 1) C))^k, Pr(all drafts lie in a set) with mass C
+    outside.
 
-    k i.i.d. drafts have c = 1, a threshold race has k = 1. It is convex in C.
+    k i.i.d. drafts have c = 1, a threshold race has k = 1. b is convex in C.
     """
 
     c: float = 1.0
@@ -372,20 +372,20 @@ class Containment(NamedTuple):
 
     @property
     def steepest(self) -> float:
-        """Its derivative by the mass inside where nothing is outside, the largest."""
+        """The slope of b in the mass inside at C = 0, the largest slope."""
         return self.c * self.k
 
     def of(self, outside: Array) -> Array:
-        """Return it of masses in [0, 1]."""
+        """Return b(C) for masses C in [0, 1]."""
         return ((1.0 - outside) / (1.0 + (self.c - 1.0) * outside)) ** self.k
 
     def logarithm(self, outside: Array) -> Array:
-        """Return its logarithm of masses in [0, 1], −∞ of 1; both terms have one sign."""
+        """Return log b(C) for masses C in [0, 1], −∞ at C = 1; both terms have one sign."""
         xp = namespace(outside)
         return self.k * (xp.log1p(-outside) - xp.log1p((self.c - 1.0) * outside))
 
     def gained(self, outside: Array, mass: Array) -> Array:
-        """Return by how much it falls when `mass` more is outside, up to 1 in all."""
+        """Return the fall of b when `mass` more is outside, up to 1 in all."""
         xp, late = namespace(outside), (self.c - 1.0) * mass / (1.0 + (self.c - 1.0) * outside)
         left = 1.0 - outside
         share = xp.where(left > mass, mass / left, xp.ones_like(left))
@@ -393,7 +393,7 @@ class Containment(NamedTuple):
         return xp.where(left > 0, xp.exp(self.logarithm(outside)) * fall, xp.zeros_like(left))
 
     def slope(self, outside: Array) -> Array:
-        """Return its derivative by the mass inside."""
+        """Return the slope of b in the mass inside."""
         at_once = self.c / (1.0 + (self.c - 1.0) * outside) ** 2
         return self.k * Containment(self.c, self.k - 1).of(outside) * at_once
 
@@ -401,9 +401,9 @@ class Containment(NamedTuple):
 def containments(
     outside: Array, sizes: Sequence[Containment]
 ) -> Iterator[tuple[Containment, Array]]:
-    """Yield each size, once, with its b of sets that leave so much outside, up to rounding.
+    """Yield each distinct size with b(C) of the masses C outside, up to rounding.
 
-    What is yielded is overwritten on the next step.
+    Each yielded array is overwritten on the next step.
     """
     ascending = sorted(set(sizes))
     for k, power in powers_of_rest(outside, [size.k for size in ascending if size.c == 1.0]):
@@ -471,9 +471,7 @@ def _sort_packed(ratio: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _sort_exactly(ratio: NDArray[np.float64], bits: np.int64) -> NDArray[np.int64]:
-    """Sort one row by all its digits: an unstable sort, which is vectorised, then the tokens of
-    each tie among themselves.
-    """
+    """Sort one row by all digits: an unstable, vectorised sort, then a sort within each tie."""
     order = (-ratio).argsort()
     ordered = ratio[order]
     tie = np.zeros_like(order)

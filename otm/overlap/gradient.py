@@ -1,5 +1,4 @@
-"""Gradients along the overlap curve: once a level is found, H at that level is a sum of p and q
-over fixed sets of tokens.
+"""Gradients along the overlap curve, where H at a fixed level sums p and q over fixed tokens.
 
 What i.i.d. drafts can do is a functional of H(t) = Σ min(q, t p), read at levels that a search
 finds. To first order
@@ -32,8 +31,7 @@ def attach_curve_gradient(
     levels: Array | float,
     weights: Array | float = 1.0,
 ) -> Array:
-    """Return the values with the gradient to draft and target that weights · H(levels) has at fixed
-    levels and weights.
+    """Return values with the gradient of weights · H(levels) at fixed levels and weights.
 
     Args:
         values: answers `(n, ...)`.

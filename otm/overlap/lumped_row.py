@@ -1,5 +1,4 @@
-"""One row of the overlap curve in steps: single tokens in order where a question needs them, groups
-of tokens elsewhere.
+"""One row of the overlap curve in steps: single tokens in order where necessary, groups elsewhere.
 
 A scan along the curve asks at every token and needs few of the answers. `RowSteps` is a row's
 tokens in descending order of q/p in which neighbours may be lumped together: a step is one token,
@@ -58,17 +57,17 @@ class Steps(abc.ABC):
 
     @functools.cached_property
     def lumped(self) -> NDArray[np.bool_]:
-        """Which steps may hold several ratios, `(n,)`."""
+        """A mask of the steps that may hold several ratios, `(n,)`."""
         return np.asarray(self.low < self.high)
 
     @abc.abstractmethod
     def resolve(self, which: NDArray[np.int64]) -> Self:
-        """Return the steps with these lumped ones replaced by finer ones."""
+        """Return the steps with the lumped steps `which` replaced by finer steps."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowSteps(Steps):
-    """A row's tokens in descending order of q/p, some of them lumped together.
+    """A row's tokens in descending order of q/p, with some neighbours lumped together.
 
     >>> import numpy as np
     >>> steps = RowSteps.of(np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6]))
@@ -82,9 +81,7 @@ class RowSteps(Steps):
 
     @classmethod
     def of(cls, draft: Floats, target: Floats) -> Self:
-        """Lump the tokens of a row `(V,)` into bins, or sort them where numba is missing or the row
-        is short.
-        """
+        """Lump the tokens of a row `(V,)` into bins, or sort short rows."""
         engine = compiled("otm.overlap.compiled") if len(draft) >= SHORTEST_BINNED else None
         if engine is None:
             return cls.sorted(draft, target)
@@ -93,7 +90,7 @@ class RowSteps(Steps):
 
     @classmethod
     def sorted(cls, draft: Floats, target: Floats) -> Self:
-        """Sort the tokens: every step is one of them."""
+        """Sort the tokens, so that every step is one token."""
         curve = OverlapCurve.of(draft, target)
         return cls(
             curve.in_order(draft), curve.in_order(target), curve.ratio, curve.ratio, (draft, target)
@@ -101,7 +98,7 @@ class RowSteps(Steps):
 
     @classmethod
     def _in_lumps(cls, lumps: Lumps, p: Floats, q: Floats, resolved: NDArray[np.int64]) -> Self:
-        """Replace some lumps of a row by their tokens; sort it where these are too many."""
+        """Replace the lumps `resolved` of a row by tokens; sort the row if these are too many."""
         found = lumps.in_order(resolved)
         if found is None:
             return cls.sorted(p, q)
@@ -115,7 +112,7 @@ class RowSteps(Steps):
         return cls(draft, target, high, low, (p, q), lumps, np.where(single, -1, lump))
 
     def resolve(self, which: NDArray[np.int64]) -> Self:
-        """Return the steps with these lumped ones replaced by their tokens in order.
+        """Return the steps with the lumped steps `which` replaced by tokens in order.
 
         Cost: one pass over the row and the order of the tokens resolved so far, or a sort where
             they are a quarter of the row.

@@ -1,6 +1,4 @@
-"""Which way the rows of a batch are asked: in bins, compiled or as array operations, or from a
-sort.
-"""
+"""The choice between bins, compiled or as array operations, and a sort for the rows of a batch."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ def dispatch_by_length(
     draft: Array,
     target: Array,
 ) -> Array:
-    """Answer a question about every row without a sort where that can be had, and from the sorted
-    curve elsewhere.
+    """Evaluate a function of every row in bins where possible, else from the sorted curve.
 
     Args:
         by_bins: given `otm.overlap.compiled` (`otm.overlap.arrays` where that cannot be had or the

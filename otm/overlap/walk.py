@@ -101,7 +101,7 @@ ABOVE_P, ABOVE_Q, BELOW_Q, HIGH, LOW, MASS_P, MASS_Q, POWER, BOUND = range(LINES
 def part(
     fast: frozenset[str] = frozenset(), *, at_once: bool = False
 ) -> Callable[[Function], Function]:
-    """Compile what entries are made of, always into their code.
+    """Compile a part of the entry functions, always into the code of the entry.
 
     A function that is called has two compiled forms, one of its own and one within its caller's
     library. A process that compiles runs the first and one that loads the library the second, which
@@ -159,7 +159,7 @@ def integer_power(base: float, exponent: int) -> float:
 
 @part(FAST)
 def multiply(power: Floats, taken: Floats, times: int) -> None:
-    """Multiply by (1 − x)^times, by squaring: a factor of 2 in `times` costs one pass."""
+    """Multiply by (1 − x)^times, by squaring: twice the exponent costs one pass more."""
     if times <= 0:
         return
     for j in range(len(power)):
@@ -213,7 +213,7 @@ def add_to_bins(
 
 @compile_once(types.int64(GROUPS, types.int64, types.int64, types.float64[:, :, ::1]), inside=True)
 def close_bins(groups: Groups, first: int, shift: int, sums: Floats) -> int:
-    """Fill the groups, that is the bins with mass, and their ends; return how many there are."""
+    """Fill the groups (the bins with mass) and the groups' ends; return the number of groups."""
     bins, ends, n, last = groups.bins, groups.ends, 0, sums.shape[1] - 1
     ends[ABOVE_P, 0] = ends[ABOVE_Q, 0] = 0.0
     before, before_of_target, rest, rest_of_target = 0.0, 0.0, 0.0, 0.0
@@ -271,9 +271,7 @@ def _ratio(p: float, q: float) -> float:
 
 @compile_once(types.void(ROW, ROW, INTEGERS), inside=True)
 def sort_tokens(p: Floats, q: Floats, tokens: Integers) -> None:
-    """Sort tokens by descending q/p: by counting into as many steps as there are tokens, each of
-    which, holding one or two as a rule, is then sorted.
-    """
+    """Sort tokens by descending q/p: counting into as many steps as tokens, then within steps."""
     m = len(tokens)
     ratio, least, most = np.empty(m), np.inf, 0.0
     for t in range(m):
@@ -315,9 +313,7 @@ def sort_tokens(p: Floats, q: Floats, tokens: Integers) -> None:
 
 @part()
 def _run_up(mass: Floats, before: float, running: Floats) -> None:
-    """Fill the running sums of a group; of a block in strands, since each addition waits for the
-    one before it.
-    """
+    """Fill the running sums of a group, in strands for a whole block."""
     n = len(mass)
     if n == BLOCK:
         a = b = c = d = 0.0
@@ -347,8 +343,8 @@ def _run_up(mass: Floats, before: float, running: Floats) -> None:
 
 @compile_once(types.int64(ROW, ROW, GROUPS, types.int64), inside=True)
 def open_group(p: Floats, q: Floats, groups: Groups, g: int) -> int:
-    """Fill `opened` with a listed group in order; return how many tokens it has: one for all
-    if there is no room but their ratios are alike, −1 if they are not.
+    """Fill `opened` with a listed group in order; return the number of tokens: one for all without
+    room but with ratios alike, −1 if unlike.
 
     Called, not inlined: without `reassoc` both compiled forms do the same.
     """
@@ -448,7 +444,7 @@ def refine_optima(
 
 @compile_once(types.boolean(types.float64, types.float64, types.float64, types.int64), inside=True)
 def _beyond(gamma: float, slope: float, offset: float, k: int) -> bool:
-    """Whether γ > γ*: H(γ) > p_acc(γ), H(γ) = slope γ + offset (`otm.verifiers.kseq`)."""
+    """Return True if γ > γ*: H(γ) > p_acc(γ), H(γ) = slope γ + offset (`otm.verifiers.kseq`)."""
     if gamma > k:
         return True
     return bool(gamma > 1.0 and gamma * slope + offset > accept(slope + offset / gamma, k))
@@ -486,7 +482,7 @@ def _solve(left: float, right: float, inside: float, outside: float, k: int) -> 
 
 @compile_once(types.int64(GROUPS, types.int64, types.int64), inside=True)
 def kseq_group(groups: Groups, n: int, k: int) -> int:
-    """Return how many groups lie beyond γ* as a whole, by bisection."""
+    """Return the number of groups entirely beyond γ*, by bisection."""
     ends, low, high = groups.ends, 0, n
     while low < high:
         g = (low + high) // 2
@@ -502,8 +498,8 @@ def kseq_group(groups: Groups, n: int, k: int) -> int:
 def kseq_root(
     p: Floats, q: Floats, groups: Groups, n: int, g: int, k: int
 ) -> tuple[float, float, float]:
-    """Return γ*, which lies in the g-th group or between it and the one before, with slope and
-    offset of its piece; NaN if there is no room for the group.
+    """Return γ*, inside the g-th group or between this and the one before, with slope and offset of
+    the piece; NaN without room for the group.
     """
     ends = groups.ends
     left, right = 0.0, ends[LOW, g - 1] if g > 0 else np.inf
@@ -577,9 +573,11 @@ def recursive_rejection(
 def late_matches(
     p: Floats, q: Floats, tokens: Integers, cs: Floats, ks: Integers, values: Floats
 ) -> None:
-    """Fill Σ q (1 − (1 − h)^k) for each size, h = 1/(t P(tokens with a ratio below t) + Q(tokens
-    with at least t)) at t = q/(c p), of tokens in order (`otm.races`): for each size a walk down
-    the ratios on which a token is met where its own ratio, and where c times less, would stand.
+    """Fill Σ q (1 − (1 − h)^k) for each size, of tokens in order (`otm.races`).
+
+    h = 1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) at t = q/(c p): for each
+    size a walk down the ratios, on which a token is met twice, at its own ratio and at c times
+    less.
     """
     columns, n = np.empty((5, len(tokens) + 3)), 0
     mass, target, ratio, below, above = columns
