@@ -1,4 +1,4 @@
-"""Trees of the paths that a drafter believes in most, for several contexts together.
+"""Trees of the likeliest paths in the drafter's belief, for several contexts together.
 
 A belief gives every next token a probability of being the text's; that of a path is the product
 along it. The N paths with the largest products form a tree, because products do not increase along
@@ -37,7 +37,7 @@ def as_drafted(place: int, context: Context, mass: Floats) -> Floats:
 
 @dataclasses.dataclass(frozen=True)
 class WeightedPath:
-    """A path with the probability that the drafter gives it."""
+    """A path with the probability in the drafter's belief."""
 
     probability: float
     context: Context
@@ -65,7 +65,7 @@ def grow_best_first(
     width: int | None = None,
     belief: Belief = as_drafted,
 ) -> Iterator[tuple[list[list[WeightedPath]], dict[Context, Floats]]]:
-    """Grow the trees of several contexts together, with one draft call per level for all of them.
+    """Grow the trees of several contexts together, with one draft call per level for all contexts.
 
     Args:
         model: the draft model.
@@ -118,7 +118,7 @@ def grown_best_first(
     width: int | None = None,
     belief: Belief = as_drafted,
 ) -> tuple[list[list[WeightedPath]], dict[Context, Floats]]:
-    """Return the paths of trees that `grow_best_first` has grown, and all that the model answered.
+    """Return the paths of trees grown by `grow_best_first`, and all answers of the model.
 
     >>> from otm.sequence import ZerothOrder
     >>> (paths,), known = grown_best_first(ZerothOrder([0.75, 0.25]), [()], size=2, depth=2)
@@ -135,7 +135,7 @@ def grown_best_first(
 
 
 def tree_of_paths(paths: Sequence[WeightedPath], draft: dict[Context, Floats]) -> DraftTree:
-    """Return paths, the root first and none before its beginning, as a drafted tree.
+    """Convert paths, the root first and each after all prefixes, to a drafted tree.
 
     >>> paths = [WeightedPath(1.0, ()), WeightedPath(0.5, (4,)), WeightedPath(0.25, (4, 2))]
     >>> tree_of_paths(paths, {}).tokens.tolist()

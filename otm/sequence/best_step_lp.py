@@ -1,4 +1,4 @@
-"""The best that any verification of given drafts could do, by linear programming.
+"""The best verification of given drafts, by linear programming.
 
 A step decodes a path of the drafted tree D and one more token. Let f(u) be the probability that it
 accepts path u, that is, decodes u and goes on; f = 1 at the empty path. Followed by target samples
@@ -99,7 +99,7 @@ class _Instance:
     mass: NDArray[np.float64]
 
     def highest(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the largest value of a path in each tree, 0 for the empty one's."""
+        """Return the largest value of a path in each tree, 0 for the empty path."""
         found = np.zeros(len(self.mass))
         np.maximum.at(found, self.tree, values[self.path])
         return found
@@ -157,7 +157,7 @@ def best_step(
 def _by_enumeration(
     decoder: Decoder, draft: LanguageModel, target: LanguageModel, start: Context
 ) -> BestStep:
-    """Return the best step of any drafts, from the trees as they are drawn."""
+    """Return the best step for any drafts, by enumeration of the drafted trees."""
     instance = _instance(decoder, draft, target, start)
     if not instance.paths.paths:
         return BestStep(lower=1.0, upper=1.0, accepted={}, cuts=())
@@ -268,7 +268,7 @@ def _solve(instance: _Instance) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 
 def _repaired(instance: _Instance, transport: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a feasible f `(m,)` close to what a proposed transport supports.
+    """Return a feasible f `(m,)` close to the f of a proposed transport.
 
     Clip ρ and scale it under Pr(D); c(u) = Σ_D ρ(D, u) is then what may end after u. With R(u) =
     f(u)/Q(u), feasibility reads R(uy) ≤ R(u) and R(u) ≤ c(u)/Q(u) + Σ_y q(y | u) R(uy). From the
@@ -317,7 +317,7 @@ def _priced(instance: _Instance, prices: NDArray[np.float64]) -> float:
 
 
 def _cuts(instance: _Instance, prices: NDArray[np.float64]) -> tuple[TreeCut, ...]:
-    """Return multipliers μ `(m,)` as weighted antichains, of which E[max_{u∈D} μ(u)₊] is made.
+    """Return multipliers μ `(m,)` as weighted antichains, the summands of E[max_{u∈D} μ(u)₊].
 
     Only the running maximum M of μ along a path counts, since D holds all that a path begins with;
     the sets {M > t} are antichains with all that lies below them.

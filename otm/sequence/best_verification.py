@@ -28,7 +28,7 @@ _ROUNDING = 2e-14
 
 @dataclasses.dataclass(frozen=True)
 class BestVerification:
-    """Draft K sequences; accept as many tokens as any lossless verification of them can.
+    """Draft K sequences; accept as many tokens as any lossless verification of these drafts can.
 
     Each sequence draws one of its prefixes as its end, so that ends have a law m, and `Optimal`
     selects one of the K ends by scores with the law g(u) = f(u) − Σ_y f(uy) of the best step, m(U)
@@ -73,7 +73,7 @@ class BestVerification:
         check_model(self.judge, name="judge")
 
     def step(self, context: Context, randomness: Randomness) -> Step:
-        """Draft K sequences, let each draw its end, select one, and add a token."""
+        """Draft K sequences, draw an end in each, select one, and add a token."""
         shape = TreeShape.sequences(self.num_drafts, self.length)
         tree = grow_by_law(shape, self.drafter, context, IID, randomness)
         ends = _ends(self, context)
@@ -94,7 +94,7 @@ class BestVerification:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Ends:
-    """Laws of a sequence's end and of the step's, over the paths and, last, the empty one.
+    """Laws of a sequence's end and of the step's end, over the paths and, last, the empty path.
 
     Attributes:
         number: the place of each path in the arrays, the empty one's last.
@@ -111,7 +111,7 @@ class _Ends:
     accepted: Floats
 
     def draw(self, tokens: Context, randomness: Randomness) -> int:
-        """Return where a sequence ends, walked from its last token up to the empty path."""
+        """Return the number of a sequence's end, found from the last token up to the empty path."""
         for count in range(len(tokens), 0, -1):
             place = self.number.get(tokens[:count])
             if place is not None and randomness.accept(float(self.stop[place])):
@@ -119,7 +119,7 @@ class _Ends:
         return self.number[()]
 
     def next_token_law(self, path: Context, target: Floats) -> Floats:
-        """Return the law of the token after a path: q f(u) less what goes on."""
+        """Return the law of the token after a path: q f(u) minus the mass of accepted children."""
         left = target * self.accepted[self.number[path]]
         for token in range(len(left)):
             if (child := self.number.get((*path, token))) is not None:

@@ -1,4 +1,4 @@
-"""Block K-SEQ: each of K sequences is verified as a block, and the first that is accepted wins."""
+"""Block K-SEQ: each of K sequences is verified as a block, and the first accepted one wins."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BlockKSeq(SequencesDecoder, LawDecoder):
         return float(gamma_star(Problem(draft=draft, target=target, law=IID(self.num_drafts))))
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Test the sequences in their order, each from its longest prefix down."""
+        """Test the sequences in order, each from the longest prefix down."""
         gamma = self.gamma(tree.draft[tree.context], target(tree.context))
         for path in longest_paths(self.shape):
             kept, after = verify_block(

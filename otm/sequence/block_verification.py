@@ -22,7 +22,7 @@ from otm.trees.shape import TreeShape
 
 @dataclasses.dataclass(frozen=True)
 class BlockVerification(ChainDecoder, LawDecoder):
-    """Draft `length` tokens in a row and keep the longest prefix that passes a test of its whole.
+    """Draft `length` tokens in a row and keep the longest prefix that passes a test as a whole.
 
     w₀ = 1, w_i = min(1, w_{i−1} q(x_i | x_{<i})/p(x_i | x_{<i})). Prefix i < γ passes with
     probability Z_i/(Z_i + 1 − w_i), with Z_i = Σ_x (w_i q(x | x_{≤i}) − p(x | x_{≤i}))₊, the whole
@@ -82,7 +82,7 @@ def next_weight(
 
 
 def pass_probability(excess: float, weight: float) -> float:
-    """Return Z/(Z + 1 − w), and 1 for 0/0, where nothing is ever rejected further down.
+    """Return Z/(Z + 1 − w), and 1 for 0/0, where no later rejection is possible.
 
     >>> pass_probability(0.25, 0.75), pass_probability(0.0, 1.0), pass_probability(0.0, 0.5)
     (0.5, 1.0, 0.0)
@@ -93,7 +93,7 @@ def pass_probability(excess: float, weight: float) -> float:
 def after_rejection(
     weight: float, draft: NDArray[np.float64], target: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return what a prefix passes with, once all drafted after it is rejected, and the next law.
+    """Return the pass probability of a prefix once all later drafts are rejected, and the next law.
 
     w·q less what the drafts take of it, min(p, w·q), is (w·q − p)₊ = (1 − Σ min) w'·q', and 1 − Σ
     min = Z + 1 − w.
@@ -113,7 +113,7 @@ def verify_block(
     *,
     weight: float = 1.0,
 ) -> tuple[int, NDArray[np.float64]]:
-    """Return how many tokens of a drafted sequence are kept, and what the next one is drawn by.
+    """Return the number of kept tokens of a drafted sequence, and the law of the next token.
 
     Args:
         contexts: what stands before each drafted token, and after the last.

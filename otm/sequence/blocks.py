@@ -1,4 +1,4 @@
-"""Drafters that fill a block in one pass: a law per position, and how the token before shifts it.
+"""Drafters that fill a block in one pass: a law per position, perhaps shifted by the token before.
 
 Block diffusion and parallel heads (DFlash, Medusa) give every position a law of its own. A law of a
 block is then the product of its positions' laws: even a perfect one, whose positions are the
@@ -37,7 +37,7 @@ of the positions' laws, `(n, V)`; −∞ for what cannot follow.
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class BlockMarginals:
-    """A drafter of a block: a law for each position, shifted by the token before it if at all.
+    """A drafter of a block: a law for each position, perhaps shifted by the token before.
 
     p_i(y | x) ∝ r_i(y) exp(t_i(x, y)), x the token before position i. Without a transition t the
     path to a position is ignored. What can be made of such drafts is told by the decoders as for
@@ -100,7 +100,7 @@ class BlockMarginals:
         return int(self.rows.shape[1])
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the law of the position after `context`, given its last token.
+        """Return the law of the position after `context`, given the last token.
 
         Raises:
             InvalidParameter: if that is no position of the block, or the context no sequence of
@@ -129,7 +129,7 @@ class BlockMarginals:
     def _shifted(
         self, transition: Transition, positions: NDArray[np.int64], before: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the laws of positions given the tokens before them."""
+        """Return the laws of positions given the tokens before these."""
         if before.max() >= self.num_tokens:
             raise InvalidParameter(
                 f"The token before a position must lie in [0, {self.num_tokens}); got "
@@ -155,7 +155,7 @@ class BlockMarginals:
 def block_marginals(
     model: LanguageModel, *, context: Sequence[int], length: int, memory: int = 0
 ) -> BlockMarginals:
-    """Return the drafter of a model's exact marginals, the best that heads per position can learn.
+    """Return the drafter of a model's exact marginals, the best drafter with one head per position.
 
     p_i(y) = Pr(the i-th token after `context` is y), i = 1 … L; with a memory of one token
     p_i(y | x) = Pr(the i-th token is y | the one before is x), of all drafters that look back by
@@ -209,7 +209,7 @@ def block_marginals(
 
 
 def _as_transition(given: Any, size: int) -> Transition | None:
-    """Return a transition as a function of positions and the tokens before them."""
+    """Return a transition as a function of positions and preceding tokens."""
     if given is None or callable(given):
         return given  # type: ignore[no-any-return]  # what it answers is checked on use
     # copies in float64: products of small integers would wrap

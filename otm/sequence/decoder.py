@@ -1,5 +1,4 @@
-"""What a decoding algorithm is: it drafts a tree of tokens from the draft model and verifies it
-against the target.
+"""The base of decoding algorithms: draft a tree of tokens, then verify the tree.
 
 Drafting sees the draft model only. Between drafting and verification the target is evaluated at
 every vertex of the drafted tree together, in one batch: the one serial call of the target that a
@@ -44,7 +43,7 @@ Conditionals = Callable[[Context], NDArray[np.float64]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DraftTree:
-    """A drafted tree of tokens, with the distributions that they were drawn from.
+    """A drafted tree of tokens, with the distributions from which the tokens were drawn.
 
     Attributes:
         shape: the tree's shape.
@@ -129,7 +128,7 @@ def longest_paths(shape: TreeShape) -> list[tuple[int, ...]]:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What one step decoded with its one serial call of the target.
+    """The tokens decoded by one step, with one serial call of the target.
 
     Attributes:
         tokens: the decoded tokens, `accepted + 1` unless the text ended with an accepted draft.
@@ -146,7 +145,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Decoder(Scheme):
-    """A decoding algorithm whose fields are its parameters.
+    """A decoding algorithm with the parameters as fields.
 
     Attributes:
         carries_noise: whether a step looks at noise of positions that it may not reach. Then the
@@ -159,7 +158,7 @@ class Decoder(Scheme):
     @property
     @abc.abstractmethod
     def lossless(self) -> bool:
-        """Whether a step followed by target samples has the target's law, for all models."""
+        """True if a step followed by target samples has the target's law, for all models."""
 
     @property
     @abc.abstractmethod
@@ -177,7 +176,7 @@ class Decoder(Scheme):
 
     @abc.abstractmethod
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Decode tokens from a drafted tree and the target's distributions at its vertices."""
+        """Decode tokens from a drafted tree and the target's distributions at the vertices."""
 
 
 class StaticDecoder(Decoder):
@@ -223,7 +222,7 @@ class ChainDecoder(StaticDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class SequencesDecoder(StaticDecoder):
-    """A decoder that drafts K sequences of L tokens, which share `stem` tokens before them."""
+    """A decoder that drafts K sequences of L tokens after a common stem of `stem` tokens."""
 
     stem = 0
     num_drafts: int
@@ -257,7 +256,7 @@ class TreeDecoder(StaticDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class SizedTree(Decoder):
-    """A decoder that drafts up to N tokens on at most L levels, in a shape of its choice."""
+    """A decoder that drafts up to N tokens on at most L levels, in a free shape."""
 
     size: int
     length: int
@@ -312,7 +311,7 @@ def step(
     randomness: Randomness,
     eos: int | None = None,
 ) -> Step:
-    """Decode once: draft a tree, evaluate the target on all of it in one batch, verify.
+    """Decode one step: draft a tree, evaluate the target on the whole tree in one batch, verify.
 
     Args:
         decoder: any of `otm.sequence.DECODERS`, or your own.
@@ -382,12 +381,9 @@ def steps(
     noise: SharedNoise | None = None,
     eos: int | None = None,
 ) -> Iterator[Step]:
-    """Decode step after step until the text ends; without `eos` it never does.
+    """Yield steps of decoding until the text ends; without `eos` there is no end.
 
-    Args:
-        decoder, draft, target, context, eos: as for `step`.
-        rng: a NumPy generator, or a seed of one.
-        noise: as for `Sampled`.
+    Without `eos` it never does.
 
     Yields:
         Step: the next one; its context is continued by the tokens of those before.
@@ -518,7 +514,7 @@ def independent_sequences(decoder: Decoder) -> int | None:
 
 
 def require_fresh(decoder: Decoder) -> None:
-    """Raise `Unsupported` if a step of a decoder is no step by itself, since it carries noise."""
+    """Raise `Unsupported` if a decoder carries noise, since then no step stands alone."""
     if decoder.carries_noise:
         raise Unsupported(
             "Steps that begin afresh are asked for; "

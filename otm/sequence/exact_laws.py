@@ -1,4 +1,4 @@
-"""The exact law of a step, by enumeration of everything or by deferred decisions.
+"""The exact law of a step, by enumeration or by deferred decisions.
 
 *Enumeration.* Drafting and verification are enumerated one inside the other: for every drafted
 tree, every verdict. Nothing is assumed of the decoder but that all its random steps are those of a
@@ -63,7 +63,7 @@ _ENTRIES_AT_ONCE = 1 << 22
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class StepLaw:
-    """The joint law of what one step decodes and how many drafts it accepts.
+    """The joint law of the tokens decoded by one step and the number of accepted drafts.
 
     Attributes:
         tokens: `(n, width)` int64, one row per outcome, padded with −1.
@@ -143,7 +143,7 @@ def step_law(
 
 
 def law_of_outcomes(found: dict[tuple[Context, int], float]) -> StepLaw:
-    """Return the law whose outcomes (decoded tokens, accepted drafts) have these masses.
+    """Return the law with the given masses of outcomes (decoded tokens, accepted drafts).
 
     >>> law_of_outcomes({((1, 0), 1): 0.25, ((0,), 0): 0.75}).tokens.tolist()
     [[0, -1], [1, 0]]
@@ -254,7 +254,7 @@ def generated_law(
 def _followed(
     law: StepLaw, num_tokens: int, length: int, rest: Callable[[Context, int], NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """Return the joint law of `length` tokens: a step's, then `rest(tokens, how many more)`."""
+    """Return the joint law of `length` tokens: a step's, then `rest(tokens, number left)`."""
     count = check_count(length, name="length")
     require_affordable_law(num_tokens, count)
     joint = np.zeros((num_tokens,) * count)
@@ -317,11 +317,11 @@ def _leading(law: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 
 
 def _added_divergence(target: NDArray[np.float64], law: NDArray[np.float64]) -> float:
-    """Return E_{y ~ Q} KL(Q(· | y) ‖ Π(· | y)) of the last token given the ones before it.
+    """Return E_{y ~ Q} KL(Q(· | y) ‖ Π(· | y)) of the last token given the earlier tokens.
 
     Q is compared with Q(y) Π(· | y), which has its sum: a difference of the divergences of longer
-    and shorter prefixes would lose what they share. A prefix that Π cannot reach leaves nothing of
-    it, so where Q can reach it the divergence is infinite.
+    and shorter prefixes would lose their common part. A prefix that Π cannot reach leaves nothing
+    of it, so where Q can reach it the divergence is infinite.
     """
     before = law.sum(axis=-1, keepdims=True)
     conditional = np.divide(law, before, out=np.zeros_like(law, dtype=np.float64), where=before > 0)
@@ -330,7 +330,7 @@ def _added_divergence(target: NDArray[np.float64], law: NDArray[np.float64]) -> 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StepModels:
-    """What a step is decoded from.
+    """The context and the models of a step.
 
     Attributes:
         start: the context before the step.
@@ -345,7 +345,7 @@ class StepModels:
 
 
 class StepTally:
-    """Probabilities of the outcomes of a step, and of the drafted vertices that it reaches.
+    """Probabilities of the outcomes of a step, and of the drafted vertices reached by the step.
 
     Attributes:
         outcomes: mass of each pair (decoded tokens, number of accepted drafts).
@@ -373,7 +373,7 @@ class StepTally:
 
 @dataclasses.dataclass(frozen=True)
 class DeferredDecoder(Decoder):
-    """A decoder whose drafts are fresh when its verifier first looks at them."""
+    """A decoder whose drafts are fresh when the verifier first looks at a vertex."""
 
     @abc.abstractmethod
     def tally(self, models: StepModels) -> StepTally:
@@ -382,7 +382,7 @@ class DeferredDecoder(Decoder):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ExpectedStep:
-    """What one step does, exactly.
+    """The exact law of one step.
 
     Attributes:
         law: the joint law of the decoded tokens and the number of accepted drafts.
@@ -462,7 +462,7 @@ def walk_levels(
     models: StepModels,
     transitions: Callable[[Context, int], list[Transition]],
 ) -> StepTally:
-    """Carry the law of (context, vertices that agree with it) from level to level.
+    """Carry the law of (context, agreeing vertices) from level to level.
 
     Args:
         shape: of the drafted tree.
@@ -500,7 +500,7 @@ def walk_sequences(
     accepted: Callable[[Context], NDArray[np.float64]],
     shares: NDArray[np.float64],
 ) -> StepTally:
-    """Follow the winner of K independent sequences, each of which has the same law if it wins.
+    """Follow the winner of K independent sequences, each with the same law if the winner.
 
     With f(u) the probability that path u is accepted and P(u) that one sequence begins with it, the
     step ends after u with y with probability f(u) q(y | u) − f(uy).
@@ -567,7 +567,7 @@ def sum_by_agreement(
 
 
 def require_affordable(num_contexts: int) -> None:
-    """Raise `TooLarge` before contexts fill the memory: there are V^depth of them."""
+    """Raise `TooLarge` before contexts, of which there are V^depth, fill the memory."""
     if num_contexts >= MAX_CONTEXTS:
         raise TooLarge(
             f"A step's law is computed for at most {MAX_CONTEXTS:,} contexts; this one has more. "
@@ -576,7 +576,7 @@ def require_affordable(num_contexts: int) -> None:
 
 
 def require_table(num_drafts: int, num_tokens: int, most: int) -> None:
-    """Raise `TooLarge` before a table of drafts and outputs is gone through that is too large."""
+    """Raise `TooLarge` before work on too large a table of drafts and outputs."""
     if num_drafts * num_tokens > most:
         raise TooLarge(
             f"A step's law is computed for at most {most:,} pairs of the drafts of one vertex and "

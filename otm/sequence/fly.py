@@ -64,7 +64,7 @@ class Fly(GreedyChain):
     samples: int = parameter(check_count, default=0, minimum=0)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Compare all drafts with the target's tokens, then keep those before the first failure."""
+        """Compare all drafts with the target's tokens; keep the drafts before the first failure."""
         _, tokens, rows = read_chain(tree, target)
         drawn = [self._tokens(row, randomness) for row in rows]
         matches = [int(token) in at for token, at in zip(tokens, drawn, strict=False)]
@@ -117,7 +117,7 @@ class Fly(GreedyChain):
         return self._forgiving(place, row) and all(matches[place + 1 : place + self.window])
 
     def _forgiving(self, place: int, row: NDArray[np.float64]) -> bool:
-        """Whether a mismatch at this position may be forgiven."""
+        """Return True if a mismatch at a position may be forgiven."""
         likeliest = np.sort(row)[-TOP:]
         likeliest = likeliest[likeliest > 0]
         return (

@@ -1,4 +1,4 @@
-"""What drafted sequences gain: the tokens that a step accepts, with its luck integrated out.
+"""Expected accepted tokens of drafted sequences, with the verifier's randomness integrated out.
 
 Given the drafted sequences, the tokens that refined scores or a block scheme accept have an
 expectation that needs the conditionals at drafted nodes only, a mean over sequences of sums over
@@ -40,7 +40,7 @@ def ends_of(tree: DraftTree) -> list[Context]:
 
 
 def first_sequences(tree: DraftTree, shape: TreeShape) -> DraftTree:
-    """Return the first tokens of the first of some drafted sequences, as a tree by themselves."""
+    """Return the first tokens of the first `count` drafted sequences, as a tree."""
     tokens = np.full(shape.num_nodes + 1, -1, dtype=np.int64)
     for short, long in zip(longest_paths(shape), longest_paths(tree.shape), strict=False):
         tokens[list(short)] = tree.tokens[list(long[: len(short)])]
@@ -48,7 +48,7 @@ def first_sequences(tree: DraftTree, shape: TreeShape) -> DraftTree:
 
 
 def along(tree: DraftTree, end: Context) -> list[tuple[Context, int]]:
-    """Return the contexts along a sequence, each with its next token."""
+    """Return the contexts along a sequence, each with the next token."""
     return [(end[:place], end[place]) for place in range(len(tree.context), len(end))]
 
 
@@ -107,7 +107,7 @@ def greedy_multipath(
 
 
 def by_vertex(verifier: Verifier) -> Gain:
-    """Return the gain that sums acceptances on the way that a verifier takes, 0 beyond its end."""
+    """Return the gain that sums acceptances along the path of a verifier, 0 beyond the end."""
 
     def gain(
         tree: DraftTree, target: Conditionals, ends: list[Context], randomness: Randomness
@@ -125,5 +125,5 @@ def by_vertex(verifier: Verifier) -> Gain:
 
 
 def _going_on(ends: list[Context], context: Context) -> list[Context]:
-    """Return those of the sequences that begin with a context and are longer."""
+    """Return the sequences that begin with a context and are longer."""
     return [end for end in ends if len(end) > len(context) and end[: len(context)] == context]

@@ -57,7 +57,7 @@ class GreedyChain(ChainDecoder, LawDecoder):
         """
 
     def tally(self, models: StepModels) -> StepTally:
-        """Weigh every number of drafts with the probability that it is kept."""
+        """Weight every number of drafts by the probability of keeping that number."""
         tree = self.draft(models.drafter, models.start, Enumerated({}))
         contexts, tokens, rows = read_chain(tree, models.target)
         tally = StepTally(tree.shape, models.start)
@@ -72,7 +72,7 @@ class GreedyChain(ChainDecoder, LawDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class LooseStep:
-    """What a step of a greedy chain wins and loses.
+    """Expected tokens and distance to the target of one step of a greedy chain.
 
     Attributes:
         block_efficiency: expected tokens per target call.
@@ -92,7 +92,7 @@ class LooseStep:
 def loose_step(
     decoder: GreedyChain, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
 ) -> LooseStep:
-    """Return what one step of a greedy chain decodes, and how far from the target, exactly.
+    """Return the exact tokens per step of a greedy chain and the distance to the target.
 
     Texts fall into those that follow the chain for exactly j tokens and go on with y, and beyond
     both laws are the target's. So with K_j the probability of keeping j drafts, f_j the law of the
@@ -153,7 +153,7 @@ def loose_step(
 def read_chain(
     tree: DraftTree, target: Conditionals
 ) -> tuple[list[Context], NDArray[np.int64], NDArray[np.float64]]:
-    """Return a chain's contexts, its tokens, and the target's distributions along it.
+    """Return a chain's contexts and tokens, and the target's distributions along the chain.
 
     Returns:
         The L + 1 contexts before each token and after the last, the tokens `(L,)`, and the rows

@@ -1,4 +1,4 @@
-"""Greedy multi-path block verification: the best-ranked of K sequences, verified as a block.
+"""Greedy multi-path block verification: the highest-ranked of K sequences, verified as a block.
 
 Tokens after a context are ranked by q/p, sequences by their first token, then by the second, and so
 on. The highest-ranked of K sequences is a sequence with a law of its own, known exactly along it,
@@ -43,7 +43,7 @@ MOST_ODDS = 1e100
 
 @dataclasses.dataclass(frozen=True)
 class GreedyMultipath(SequencesDecoder, LawDecoder):
-    """Draw K i.i.d. sequences, select the highest in the order of q/p, and verify it as a block.
+    """Draw K i.i.d. sequences, select the highest in the order of q/p, and verify this as a block.
 
     Selected with probability s(x) after each of its prefixes (the formula of the module), the
     sequence goes through block verification with s in the place of p: w_i = min(1, w_{i−1}
@@ -79,7 +79,7 @@ class GreedyMultipath(SequencesDecoder, LawDecoder):
     stem: int = parameter(check_count, default=0, minimum=0)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Select the highest-ranked sequence and verify it as a block against its own law."""
+        """Select the highest-ranked sequence, and verify this as a block against its own law."""
         context, odds = tree.context, 0.0
         selected = dict(tree.draft)
         paths = longest_paths(tree.shape)
@@ -100,12 +100,12 @@ class GreedyMultipath(SequencesDecoder, LawDecoder):
         return tree.step_along(paths[0][:kept], randomness.choose(after))
 
     def tally(self, models: StepModels) -> StepTally:
-        """Follow the selected sequence, whose law is known, and its block verification.
+        """Follow the selected sequence, whose law is known, and the block verification.
 
-        What a node and all beyond it rejects is handed back by the place j of the selected sequence
-        among the K, so that each vertex's share is known. The first of the highest is j with
-        probability ∝ (1 − t)^j, t = 1/(α + 1) the sequence's mass among those that are not ranked
-        higher.
+        The mass that a node and all vertices beyond reject is handed back by the place j of the
+        selected sequence among the K, so that each vertex's share is known. The first of the
+        highest is j with probability ∝ (1 − t)^j, t = 1/(α + 1) the sequence's mass among those
+        that are not ranked higher.
         """
         tally = StepTally(self.shape, models.start)
         paths = longest_paths(self.shape)
@@ -190,7 +190,7 @@ def selected_law(
     odds: float,
     count: int,
 ) -> NDArray[np.float64]:
-    """Return the law of the highest sequence's next token, given that it passes the node.
+    """Return the law of the highest sequence's next token, given that the sequence passes the node.
 
     Args:
         mass: p in ascending order of rank `(V,)`.

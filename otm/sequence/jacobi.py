@@ -1,4 +1,4 @@
-"""Speculative Jacobi decoding: a window of drafts that the target's own last pass has made.
+"""Speculative Jacobi decoding: a window of drafts made by the target's own last pass.
 
 One pass gives the target's laws at all positions of a window, each after the drafts before it. A
 draft is then coupled to its new law: where all before it stands this is verification, and the first
@@ -36,7 +36,7 @@ from otm.verifiers.maximal import Maximal
 
 
 class JacobiDraft(NamedTuple):
-    """A position of the window: its token, the law that this was drawn with, and its noise."""
+    """A position of the window: the token, the law that drew the token, and the noise."""
 
     token: int
     law: Floats
@@ -44,7 +44,7 @@ class JacobiDraft(NamedTuple):
 
 
 class JacobiState(NamedTuple):
-    """What one step leaves to the next: the text so far, and the window of drafts after it."""
+    """The state between two steps: the text so far, and the window of drafts after the text."""
 
     context: Context
     window: tuple[JacobiDraft, ...]
@@ -143,7 +143,7 @@ class Jacobi(Scheme):
     def _coupled(
         self, draft: JacobiDraft, law: Floats, stands: bool, randomness: Randomness
     ) -> JacobiDraft:
-        """Return the draft after a pass that gives its position this law."""
+        """Return the draft after a pass that gives the position the law `law`."""
         if isinstance(draft.noise, RaceState):
             if draft.noise.exact is None:
                 raise Unsupported(
@@ -197,7 +197,7 @@ def jacobi_generate(
 
 
 class JacobiLaw(NamedTuple):
-    """The law of the first L tokens `(V,) * L`, and the expected number of steps they take."""
+    """The law of the first L tokens `(V,) * L`, and the expected number of steps for L tokens."""
 
     distribution: Floats
     steps: float
@@ -206,7 +206,7 @@ class JacobiLaw(NamedTuple):
 def jacobi_law(
     scheme: Jacobi, *, model: LanguageModel, context: Sequence[int], length: int
 ) -> JacobiLaw:
-    """Return the exact law of the text that speculative Jacobi decoding writes, and its steps.
+    """Return the exact law of the text of speculative Jacobi decoding, and the expected steps.
 
     Every outcome of every pass is followed, and equal states are followed as one.
 
@@ -266,7 +266,7 @@ _States = dict[tuple[object, ...], tuple[JacobiState, float]]
 
 
 def _merged(found: Iterable[tuple[JacobiState, float]], mass: float, states: _States) -> _States:
-    """Add states with their probabilities to those known, where equal ones are one."""
+    """Add weighted states to a table, summing the masses of equal states."""
     for state, chance in found:
         window = tuple((each.token, each.law.tobytes(), each.noise) for each in state.window)
         _, before = states.get((state.context, window), (state, 0.0))
@@ -275,7 +275,7 @@ def _merged(found: Iterable[tuple[JacobiState, float]], mass: float, states: _St
 
 
 def _inverted(within: tuple[float, float], law: Floats, randomness: Randomness) -> JacobiDraft:
-    """Draw from a law at a uniform known to lie within an interval; return where it lies then."""
+    """Draw from a law at a uniform known up to an interval; return token and narrower interval."""
     ends = np.append(0.0, np.cumsum(law) / law.sum())
     low, high = np.maximum(ends[:-1], within[0]), np.minimum(ends[1:], within[1])
     token = randomness.choose(np.maximum(high - low, 0.0))

@@ -1,4 +1,4 @@
-"""What no verification of K sequences exceeds at full vocabulary: cuts of whole levels, sampled.
+"""Sampled upper bounds on verification of K sequences at full vocabulary, by cuts of levels.
 
 The paths of ℓ tokens are an antichain, so Σ_{|u|=ℓ} f(u) is at most the one-step optimum of the
 laws of ℓ tokens. With φ(x) = 1 − (1 − x)^K and φ*(λ) = max_x [φ(x) − λx] every λ gives a bound,

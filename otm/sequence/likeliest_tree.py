@@ -39,7 +39,7 @@ from otm.sequence.randomness import Enumerated, Randomness
 
 @dataclasses.dataclass(frozen=True)
 class LikeliestTree(SizedTree, MatchingDecoder, DeferredDecoder):
-    """Draft the N likeliest paths; sample the target and descend while its token is drafted.
+    """Draft the N likeliest paths; sample the target and descend while the sample is drafted.
 
     E[tokens] = 1 + Σ_u Q(u) over the drafted paths u, the best that any lossless verification of
     this tree attains. Of all trees of N vertices and at most L levels it is the best for a target

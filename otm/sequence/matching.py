@@ -1,4 +1,4 @@
-"""Sample and match: the target draws its own tokens, and drafts are what it need not wait for.
+"""Sample and match: the output is the target's own sample, and matching drafts save target calls.
 
 Whatever the drafted tree is, and whatever of the noise its drafter has seen, the output is the
 target's own sample: at each vertex a token is drawn from the target, on the noise that the drafter
@@ -21,7 +21,7 @@ from otm.sequence.randomness import Randomness
 
 @dataclasses.dataclass(frozen=True)
 class MatchingDecoder(Decoder):
-    """A decoder that drafts in any way and verifies by sampling the target and looking.
+    """A decoder that drafts in any way and verifies by matching samples of the target.
 
     Subclass it, with a `draft` of your own, to verify any tree on shared noise.
     """
@@ -29,7 +29,7 @@ class MatchingDecoder(Decoder):
     lossless = True  # every token is the target's own sample
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Follow the target's own samples while they are drafted, and add the next one."""
+        """Follow the target's own samples while each is drafted, and add the next one."""
         below = children_of(tree.shape)
         vertex, context, path = 0, tree.context, list[int]()
         while True:

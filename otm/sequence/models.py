@@ -1,4 +1,4 @@
-"""What a language model is here: anything that gives next-token distributions of contexts.
+"""Language models: any object that gives next-token distributions of contexts.
 
 A verifier's calculus needs distributions only. Everything that decodes takes two objects with the
 protocol `LanguageModel`: the toys below, small enough to enumerate, a table captured from a real
@@ -57,7 +57,7 @@ class LanguageModel(Protocol):
 
 
 class OneByOne(abc.ABC):
-    """A model that is asked for one context at a time."""
+    """A model evaluated for one context at a time."""
 
     __repr__ = brief_repr
 
@@ -66,12 +66,12 @@ class OneByOne(abc.ABC):
         """Return the next-token distribution `(V,)` after a context."""
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the distributions `(n, V)` after n contexts, in their order."""
+        """Return the distributions `(n, V)` after n contexts, in order."""
         return np.stack([self.next(context) for context in contexts])
 
 
 class DerivedModel(abc.ABC):
-    """A model made of another one, which it asks in batches.
+    """A model derived from another model, with calls in batches.
 
     Attributes:
         model: what it asks.
@@ -90,7 +90,7 @@ class DerivedModel(abc.ABC):
 
     @abc.abstractmethod
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the distributions `(n, V)` after n contexts, in their order."""
+        """Return the distributions `(n, V)` after n contexts, in order."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -186,7 +186,7 @@ class MarkovModel(OneByOne):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TableModel(OneByOne):
-    """A model given by a table of next-token distributions by context, such as a capture.
+    """A model given by a table of next-token distributions by context, for example a capture.
 
     Args:
         table: probabilities `(V,)` by context, a tuple of tokens; at least one.
@@ -233,7 +233,7 @@ class TableModel(OneByOne):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Memoised(DerivedModel):
-    """A model that remembers its answers, as enumerations ask for the same contexts many times.
+    """A model that caches all answers, since enumerations repeat the same contexts many times.
 
     Args:
         model: what is asked on the first request of a context.
@@ -257,25 +257,25 @@ class Memoised(DerivedModel):
     def distributions(
         self, contexts: Sequence[Context], *, name: str
     ) -> dict[Context, NDArray[np.float64]]:
-        """Return the answers to these contexts, each asked for and checked once."""
+        """Return the answers to contexts, each computed and checked once."""
         new = [context for context in contexts if context not in self._known]
         self._known.update(next_distributions(self.model, new, name=name))
         return {context: self._known[context] for context in contexts}
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Ask for the contexts that are new, in one call."""
+        """Evaluate the model on the new contexts, in one call."""
         keys = [tuple(context) for context in contexts]
         known = self.distributions(keys, name="wrapped")
         return np.stack([known[key] for key in keys])
 
     def forget(self) -> None:
-        """Free what is remembered."""
+        """Clear the cache."""
         self._known.clear()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Absorbing(DerivedModel):
-    """A model that repeats the end-of-sequence token with certainty once it has been said.
+    """A model that repeats the end-of-sequence token with certainty after the first one.
 
     With both models wrapped, every lossless scheme stays lossless up to and including the first
     end-of-sequence token, without a line about it in any scheme: past the end drafts are always
@@ -309,7 +309,7 @@ class Absorbing(DerivedModel):
             )
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Answer with certainty of `eos` after the end; ask the model for the other contexts."""
+        """Answer `eos` with certainty after the end; call the model for the other contexts."""
         certain = np.arange(self.num_tokens) == self.eos
         answers = np.tile(certain.astype(np.float64), (len(contexts), 1))
         alive = [i for i, context in enumerate(contexts) if self.eos not in context[self.start :]]
@@ -326,7 +326,7 @@ def markov_pair(
     concentration: float = 1.0,
     rng: RNGLike,
 ) -> tuple[MarkovModel, MarkovModel]:
-    """Return a random draft and target chain whose agreement one number sets.
+    """Return a random draft and target chain, with the agreement set by one number.
 
     Every context draws two independent Dirichlet(concentration) laws d and q; the target uses q,
     the draft s·q + (1 − s)·d. So TV(p, q) = (1 − s)·TV(d, q): similarity 0 gives unrelated models,
@@ -369,7 +369,7 @@ def markov_pair(
 
 
 def check_model(model: LanguageModel, *, name: str) -> None:
-    """Raise `InvalidParameter` unless an object answers as a `LanguageModel` does."""
+    """Raise `InvalidParameter` unless an object behaves as a `LanguageModel`."""
     size: object = getattr(model, "num_tokens", None)
     if (
         isinstance(model, type)
@@ -411,7 +411,7 @@ def next_distribution(
 def next_distributions(
     model: LanguageModel, contexts: Iterable[Context], *, name: str
 ) -> dict[Context, NDArray[np.float64]]:
-    """Return a model's answers for several contexts, asked for in one batch, each context once.
+    """Return a model's answers for several contexts, each computed once, in one batch.
 
     Raises:
         InvalidDistribution: if an answer is no distribution; it names the first such context.
@@ -442,7 +442,7 @@ def next_distributions(
 
 
 def sequence_law(model: LanguageModel, context: Sequence[int], length: int) -> NDArray[np.float64]:
-    """Return the joint law of a model's next tokens, the product of its conditionals.
+    """Return the joint law of a model's next tokens, the product of the conditionals.
 
     Q(y₁ … y_L) = Π_i q(y_i | context, y₁ … y_{i−1}).
 
@@ -485,7 +485,7 @@ def _last_tokens(context: Context) -> str:
 
 
 def require_affordable_law(num_tokens: int, length: int) -> None:
-    """Raise `TooLarge` if a law of so many tokens has more than 2²⁴ entries."""
+    """Raise `TooLarge` if a law of `length` tokens has more than `MAX_LAW` entries."""
     # 2^64 is far beyond the limit: larger powers are neither computed nor printed.
     if num_tokens ** min(length, 64) > MAX_LAW:
         raise TooLarge(
@@ -495,7 +495,7 @@ def require_affordable_law(num_tokens: int, length: int) -> None:
 
 
 def distributions_of(values: object, *, name: str, form: str, ndim: int) -> NDArray[np.float64]:
-    """Return distributions with that many axes, the last over tokens."""
+    """Return distributions with `ndim` axes, the last over tokens."""
     rows = host_pmf(values, name=name)
     if rows.ndim != ndim:
         raise InvalidDistribution(

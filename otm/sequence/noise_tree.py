@@ -1,4 +1,4 @@
-"""The tree of the paths that a drafter believes in most once it knows the target's noise.
+"""The tree of the likeliest paths in the belief of a drafter who knows the target's noise.
 
 The target's text is Y_d = argmax(log q(· | Y_<d) + g_d), a function of target and noise. So any
 tree that is a function of context, draft model and noise is verified without loss by sampling the
@@ -48,7 +48,7 @@ LEAST_SCALE, MOST_SCALE = 2.0**-7, 2.0**7
 
 @dataclasses.dataclass(frozen=True)
 class NoiseTree(SizedTree, MatchingDecoder):
-    """Draft the N paths that the target most likely takes given its noise, and sample the target.
+    """Draft the N likeliest paths of the target given the noise, and sample the target.
 
     The drafter believes in path u with Π_d softmax((log p(· | u_<d) + g_d)/s_d) at u_d. As s → 0
     the tree becomes one chain, the text that p for q would write; a wrong s costs tokens, never the
@@ -119,7 +119,7 @@ class NoiseTree(SizedTree, MatchingDecoder):
         contexts: Sequence[Context],
         rows: Sequence[Sequence[NoiseRow]],
     ) -> tuple[list[list[WeightedPath]], dict[Context, Floats]]:
-        """Return the paths of several trees, each on the noise of its levels, and what p was."""
+        """Return the paths of several trees, each on its levels' noise, and the answers of p."""
         scales = self.scale if isinstance(self.scale, tuple) else (self.scale,)
 
         def belief(place: int, context: Context, mass: Floats) -> Floats:
@@ -195,7 +195,7 @@ def tokens_by_noise(
     noises: Sequence[SharedNoise],
     texts: Sequence[Context] | None = None,
 ) -> Floats:
-    """Return the tokens of one step from each context on its noise, by number of drafts.
+    """Return the tokens of one step from each context on the context's noise, by number of drafts.
 
     Args:
         decoder: the largest tree.
@@ -224,7 +224,7 @@ def tokens_by_noise(
 
 
 def tokens_held(paths: Sequence[WeightedPath], text: Context, *, size: int) -> Floats:
-    """Return 1 and how many tokens of a text the first n paths hold, the root not counted.
+    """Return 1 plus the number of tokens of a text within the first n paths, without the root.
 
     Args:
         paths: of a tree, the root first.
@@ -255,7 +255,7 @@ def noise_texts(
     noises: Sequence[SharedNoise],
     num_tokens: int,
 ) -> list[Context]:
-    """Return the text that the target writes by itself after each context on its noise.
+    """Return the text that the target alone writes after each context on the context's noise.
 
     >>> from otm.sequence import ZerothOrder
     >>> model = ZerothOrder([0.5, 0.5])
@@ -273,7 +273,7 @@ def noise_texts(
 
 
 def belief_rows(tree: DraftTree, one: Step) -> tuple[Floats, NDArray[np.int64]]:
-    """Return what a step on shared noise tells of the scale, a row for each level it reached.
+    """Return the data of a step on shared noise for `fit_scale`, a row for each level reached.
 
     Args:
         tree: drafted by a `NoiseTree`.
@@ -309,7 +309,7 @@ def belief_rows(tree: DraftTree, one: Step) -> tuple[Floats, NDArray[np.int64]]:
 
 
 def fit_scale(rows: ArrayLike, tokens: ArrayLike, *, confidence: float = 0.95) -> Estimate:
-    """Estimate the scale of a `NoiseTree` by maximum likelihood from what past steps decoded.
+    """Estimate the scale of a `NoiseTree` by maximum likelihood from decoded steps.
 
     s maximises Σ_i log softmax(x_i/s) at y_i, concave in 1/s; the interval holds the scales whose
     likelihood falls short of the largest by no more than χ² at `confidence` allows.
@@ -366,12 +366,12 @@ def fit_scale(rows: ArrayLike, tokens: ArrayLike, *, confidence: float = 0.95) -
         return float(np.sum(beta * behind + np.log(np.exp(-beta * least).sum(axis=1))))
 
     def slope(log_scale: float) -> float:
-        """Return how far behind the belief expects tokens to be, less how far they are."""
+        """Return the expected distance of tokens to the best minus the observed distance."""
         belief = scipy.special.softmax(-math.exp(-log_scale) * least, axis=1)
         return float(np.sum(belief * np.where(belief > 0, least, 0.0)) - behind.sum())
 
     def root(function: Callable[[float], float], one: float, other: float) -> float:
-        """Return where a function changes its sign between two ends; the other if nowhere."""
+        """Return the root of a function between two ends; the other end if there is no root."""
         if function(one) * function(other) >= 0:
             return other
         return float(scipy.optimize.brentq(function, one, other, xtol=1e-12))

@@ -1,4 +1,4 @@
-"""The only randomness that a decoding algorithm sees.
+"""Randomness of decoding algorithms: all random steps, sampled or enumerated.
 
 An algorithm asks a `Randomness` for its random steps: choose a token, accept with a probability,
 draw drafts, run a verifier's rule, run a race. There are two. `Sampled` executes: drafts are drawn
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RaceState:
-    """A race that drew drafts, for the target to run on.
+    """A draft race, stored for the target's race on the same noise.
 
     Attributes:
         drafts: its first arrivals `(k,)`.
@@ -50,7 +50,7 @@ class RaceState:
 
 
 class Randomness(abc.ABC):
-    """What takes the random steps of a decoding algorithm."""
+    """An executor of the random steps of a decoding algorithm."""
 
     @abc.abstractmethod
     def choose(self, mass: NDArray[np.float64]) -> int:
@@ -58,7 +58,7 @@ class Randomness(abc.ABC):
 
     @abc.abstractmethod
     def accept(self, probability: float) -> bool:
-        """Say yes with the given probability."""
+        """Return True with the given probability."""
 
     @abc.abstractmethod
     def draw(self, law: Law, mass: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -77,23 +77,23 @@ class Randomness(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, target: NDArray[np.float64], position: int) -> int:
-        """Sample the target's token at an absolute position, on its noise if it has some."""
+        """Sample the target's token at an absolute position, on the position's noise if any."""
 
     @abc.abstractmethod
     def race(self, mass: NDArray[np.float64], k: int, position: int) -> RaceState:
-        """Run a draft race on a position's noise; its first k arrivals are the drafts."""
+        """Run a draft race on a position's noise; the first k arrivals are the drafts."""
 
     @abc.abstractmethod
     def noise(self, position: int, num_tokens: int, cells: int | None) -> NoiseRow:
-        """Return a position's noise, for the drafter to see to so many cells; None for all."""
+        """Return a position's noise, with the drafter's view in `cells` cells, exact for None."""
 
     @abc.abstractmethod
     def winner(self, target: NDArray[np.float64], state: RaceState | NoiseRow) -> int:
-        """Sample the target's token on the noise that the drafter has seen."""
+        """Sample the target's token on the noise seen by the drafter."""
 
     @abc.abstractmethod
     def without_noise(self) -> Randomness:
-        """Return the same, with no noise by position, for texts that are not the target's."""
+        """Return the randomness without noise by position, for texts other than the target's."""
 
 
 class Sampled(Randomness):
@@ -287,12 +287,12 @@ class Enumerated(Randomness):
         return self._choose(("winner", drafts, *pair), winner_law)
 
     def without_noise(self) -> Enumerated:
-        """Return itself: no draft here is made on the noise of the target's own text."""
+        """Return the object itself: here no draft is made on the noise of the target's own text."""
         return self
 
     @property
     def share(self) -> float:
-        """Which share of all outcomes lies behind, were what follows alike everywhere."""
+        """Return the enumerated share of all outcomes, as if every fork continued alike."""
         found, width = 0.0, 1.0
         for fork in self._trail:
             width /= fork.num_options
@@ -311,7 +311,7 @@ class Enumerated(Randomness):
         return True
 
     def _choose(self, key: object, law: Callable[[], NDArray[np.float64]]) -> int:
-        """Fork over the tokens that have mass in a law, which is remembered."""
+        """Fork over the tokens of positive mass in a law, and cache the forks."""
         return int(self._fork(*self._remember(key, lambda: _positive(law()))))
 
     def _remember(self, key: object, make: Callable[[], Any]) -> Any:
@@ -372,7 +372,7 @@ def outcomes(
 def prepare_conditional(
     verifier: Verifier, law: Law, draft: NDArray[np.float64], target: NDArray[np.float64]
 ) -> Conditional:
-    """Prepare a verifier that needs nothing but the drafts.
+    """Prepare a verifier that needs only the drafts.
 
     Raises:
         Unsupported: if it does not verify this law, or shares randomness with the drafter.

@@ -1,4 +1,4 @@
-"""Decoders ranked: by block efficiency beside the best of their drafts, and shapes by speed.
+"""Rankings of decoders by block efficiency beside the optimum, and of shapes by speed.
 
 *Delayed expansion*, some drafts in a row and then several branches, is tried in every shape.
 Branches from the root share nothing and pay for the first tokens several times over, though there
@@ -31,7 +31,7 @@ MakeDelayed = Callable[[int, int, int], Decoder]
 
 @dataclasses.dataclass(frozen=True)
 class RankedDecoder:
-    """A decoder beside the best that could be done with its drafts.
+    """A decoder's block efficiency beside the best possible one with the same drafts.
 
     Attributes:
         decoder: what is ranked.
@@ -101,7 +101,7 @@ def rank_decoders(
     target: LanguageModel,
     context: Sequence[int],
 ) -> DecoderRanking:
-    """Rank decoders by block efficiency, each beside the best that its drafts allow.
+    """Rank decoders by block efficiency, each beside the optimum for the same drafts.
 
     Compare decoders that draft equally many tokens: then block efficiency ranks drafting and
     verification together, and `loss` is what verification alone leaves on the table.
@@ -160,7 +160,7 @@ def _efficiency(
 
 @dataclasses.dataclass(frozen=True)
 class DelayedExpansion:
-    """A stem with branches, its expected tokens and its speed.
+    """A stem with branches, with expected tokens and speed.
 
     Attributes:
         stem, num_branches, length: L₁ ≥ 0 tokens in a row, then K ≥ 1 branches of L₂ ≥ 1 tokens.

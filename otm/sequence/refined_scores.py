@@ -1,4 +1,4 @@
-"""Scores of drafted sequences refined along their paths, then block verification of the winner.
+"""Refined scores of drafted sequences, and block verification of the winner.
 
 Verification vertex by vertex picks the first token without a look at what follows it. Here every
 sequence carries a score that all its tokens have a say in, the largest wins, and the winner is
@@ -41,7 +41,7 @@ RARELY = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class RefinedScores(SequencesDecoder, DeferredDecoder):
-    """Draft K sequences, score each by all its tokens, and verify the one with the largest score.
+    """Draft K sequences, score each by all tokens, and verify the sequence with the largest score.
 
     After path u a sequence's score has law κ_u, uniform at the root, and the next token y splits
     it, Σ_y p(y | u) κ_{uy} = κ_u. So the winner passes uy with probability s(uy) = P(uy) a(uy), a =
@@ -84,11 +84,11 @@ class RefinedScores(SequencesDecoder, DeferredDecoder):
     cells: int = parameter(check_count, default=64, minimum=2)
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
-        """Draw K sequences level by level, from the draft model without its negligible tokens."""
+        """Draw K sequences level by level, from the draft model without negligible tokens."""
         return grow_by_law(self.shape, WithoutNegligible(model), context, IID, randomness)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Draw the winner with the probability that its score is the largest, and verify it."""
+        """Draw the winner by the probability of the largest score, and verify the winner."""
         passed = ScoredPaths(
             self.num_drafts, self.cells, tree.context, tree.draft.__getitem__, target
         )
@@ -101,7 +101,7 @@ class RefinedScores(SequencesDecoder, DeferredDecoder):
         return tree.step_along(chosen[:kept], randomness.choose(after))
 
     def tally(self, models: StepModels) -> StepTally:
-        """Follow the paths by the probabilities with which they are accepted."""
+        """Follow the paths by the probabilities of acceptance."""
         draft = functools.cache(lambda context: drop_negligible(models.draft(context)))
         paths = ScoredPaths(self.num_drafts, self.cells, models.start, draft, models.target)
         return walk_sequences(
@@ -115,7 +115,7 @@ class RefinedScores(SequencesDecoder, DeferredDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class WithoutNegligible(DerivedModel):
-    """A model that never says tokens whose mass hardly changes a sum up to 1.
+    """A model without tokens whose mass hardly changes a sum of 1.
 
     Whatever is drafted, verification towards the target is lossless for the law that it was drafted
     by, so that nothing is lost but what those tokens might have won.
@@ -124,12 +124,12 @@ class WithoutNegligible(DerivedModel):
     model: LanguageModel
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> Floats:
-        """Return the model's answers without what is negligible."""
+        """Return the model's answers without negligible tokens."""
         return drop_negligible(self.model.next_batch(contexts))
 
 
 def drop_negligible(masses: Floats) -> Floats:
-    """Return rows `(..., V)` without masses below 2⁻⁴⁴, over what is left.
+    """Return rows `(..., V)` without masses below 2⁻⁴⁴, renormalised.
 
     >>> import numpy as np
     >>> drop_negligible(np.array([1e-20, 0.25, 0.75]))
@@ -141,7 +141,7 @@ def drop_negligible(masses: Floats) -> Floats:
 
 
 class ScoredPaths:
-    """Score laws and acceptances along paths, each computed when it is first asked for.
+    """Score laws and acceptances along paths, each computed on first use.
 
     Args:
         k: number of sequences.
@@ -166,7 +166,7 @@ class ScoredPaths:
         return self._laws[context]
 
     def weight(self, context: Context) -> float:
-        """Return F(u) = f(u)/P(u): how much of the path is accepted, per unit of draft mass."""
+        """Return F(u) = f(u)/P(u), the acceptance of the path per unit of draft mass."""
         if context not in self._weights:
             before, token = context[:-1], context[-1]
             drawn = float(self._draft(before)[token])
@@ -176,7 +176,7 @@ class ScoredPaths:
         return self._weights[context]
 
     def refinement(self, context: Context) -> Refinement | Unrefined:
-        """Return how κ_u is split among the next tokens."""
+        """Return the split of κ_u among the next tokens."""
         if context not in self._refined:
             rows = self._draft(context), self._target(context)
             if context == self._start:

@@ -17,7 +17,7 @@ from otm.sequence.randomness import Randomness
 
 @dataclasses.dataclass(frozen=True)
 class RegretBudget(GreedyChain):
-    """Decode greedily, but keep other drafts x while their regret log(max q/q(x)) is affordable.
+    """Decode greedily, but keep other drafts x while the regret log(max q/q(x)) is affordable.
 
     At position i of L, counted from 0, a mismatch of regret r is kept if r/v ≤ g with v = (L −
     i)/L, the regrets of the block and `spent` add up to at most B, less was spent before, and it is
@@ -67,13 +67,13 @@ class RegretBudget(GreedyChain):
         )
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Keep the drafts that can be afforded, then go on with the likeliest token."""
+        """Keep the affordable drafts, then go on with the likeliest token."""
         _, tokens, rows = read_chain(tree, target)
         kept = self._kept(tokens, rows[:-1])
         return tree.step_along(range(1, kept + 1), int(np.argmax(rows[kept])))
 
     def kept_law(self, tokens: NDArray[np.int64], rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return 1 for the one number of drafts that is kept."""
+        """Return 1 for the number of kept drafts, 0 for all others."""
         return np.asarray(np.arange(self.length + 1) == self._kept(tokens, rows), dtype=np.float64)
 
     def next_token_law(self, row: NDArray[np.float64], rejected: int | None) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Trees that grow while they are sampled: each draft goes where those before it point to.
+"""Trees that grow while sampled: the place of each draft depends on the earlier drafts.
 
 Every drafted token is drawn from what its elder siblings leave of the draft model's distribution.
 *Where* it is drawn, and whether at all, is decided on what was drafted before it: growth is
@@ -32,7 +32,7 @@ from otm.verifiers.recursive_rejection import RecursiveRejection
 
 
 class PredictableTree(Decoder):
-    """A decoder that samples distinct children and decides on the past where to draft next.
+    """A decoder that samples distinct children and chooses the next place from the earlier drafts.
 
     Attributes:
         verifier: judges the children of a vertex; None for traversal from the leaves.
@@ -43,14 +43,14 @@ class PredictableTree(Decoder):
     verifier: Verifier | None
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Judge siblings in the order in which they were drawn."""
+        """Judge siblings in the order of drafting."""
         if self.verifier is None:
             return traverse(tree, target, randomness, DISTINCT)
         return descend_by_verifier(tree, target, randomness, self.verifier, WithoutReplacement)
 
 
 def require_successive(verifier: Verifier | None) -> None:
-    """Raise `Unsupported` unless a verifier judges children without looking at later ones."""
+    """Raise `Unsupported` unless a verifier judges children without looking at later children."""
     if not isinstance(verifier, RecursiveRejection | Naive | None):
         raise Unsupported(
             "The number of children tells of their tokens here, so they are judged one by one: by "
@@ -61,7 +61,7 @@ def require_successive(verifier: Verifier | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class SampledTree(SizedTree, PredictableTree):
-    """Draft each next token where the drafter holds it worth most: beside or below the last ones.
+    """Draft each next token at the place of the largest value, beside or below earlier drafts.
 
     A slot for the next child of u has a value v, the first slot of all 1. Its token x is drawn from
     what is left of p(· | u), with probability ρ(x); then the slot below x is worth v·ρ(x), the next
@@ -102,7 +102,7 @@ class SampledTree(SizedTree, PredictableTree):
         require_successive(self.verifier)
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
-        """Draw into the slot of the largest value, of equals the oldest."""
+        """Draw into the slot of the largest value, the oldest on ties."""
         growing, clock = GrowingTree(model, context), itertools.count()
         slots = [(-1.0, next(clock), 0)]
         while slots and len(growing.parents) < self.size:
@@ -116,7 +116,7 @@ class SampledTree(SizedTree, PredictableTree):
 
 
 class GrowingTree:
-    """A tree that is being drafted, with what is left to draw at each vertex."""
+    """A tree during drafting, with the masses still to draw from at each vertex."""
 
     def __init__(self, model: LanguageModel, context: Context) -> None:
         self.parents: list[int] = []
@@ -126,7 +126,7 @@ class GrowingTree:
         self._left: dict[int, NDArray[np.float64]] = {}
 
     def level(self, vertex: int) -> int:
-        """Return how many drafts lead to a vertex."""
+        """Return the number of drafts on the way to a vertex."""
         return len(self.contexts[vertex]) - len(self.contexts[0])
 
     def left(self, vertex: int) -> NDArray[np.float64]:
@@ -139,7 +139,7 @@ class GrowingTree:
         return self._left[vertex]
 
     def draw_child(self, vertex: int, randomness: Randomness) -> tuple[int, float]:
-        """Draw the next child; return it and the probability with which its token was drawn."""
+        """Draw the next child; return the vertex and the probability of the drawn token."""
         left = self.left(vertex)
         token = randomness.choose(left)
         share = float(left[token] / left.sum())
@@ -149,7 +149,7 @@ class GrowingTree:
         return len(self.parents), share
 
     def tree(self) -> DraftTree:
-        """Return the tree as it stands."""
+        """Return the tree drafted so far."""
         tokens = np.array([PAD, *(context[-1] for context in self.contexts[1:])], dtype=np.int64)
         shape = TreeShape(np.array(self.parents, dtype=np.int64))
         return DraftTree(shape=shape, context=self.contexts[0], tokens=tokens, draft=self.known)

@@ -1,4 +1,4 @@
-"""Laws of a score refined along a path: which scores go on with which token, exactly.
+"""Laws of a score refined along a path: the exact split of scores among next tokens.
 
 Every drafted sequence has one score, uniform on [0, 1], and the largest of K wins. A sequence with
 score u wins with density g(u) = K u^{K−1} relative to its own law. So whoever passes vertex v with
@@ -50,7 +50,7 @@ _GROUPS = 2
 
 @functools.lru_cache(maxsize=64)
 def _grid(k: int, cells: int) -> Floats:
-    """Return edges of cells that are dense where all scores are and where the winning ones are."""
+    """Return edges of cells, dense where most scores lie and where the winning scores lie."""
     half = np.linspace(0.0, 1.0, cells // 2 + 1)
     return np.unique(np.concatenate([half, half ** (1.0 / max(k - 1, 1))]))
 
@@ -84,12 +84,12 @@ class ScoreLaw:
         return np.cumulative_sum(self.mass * self.gain, include_initial=True)
 
     def held(self, mass: float) -> float:
-        """Return N(z), ∫ g over the lowest scores of that mass."""
+        """Return N(z), ∫ g over the lowest scores of mass z."""
         return float(np.interp(mass, self.below, self.moment))
 
     @property
     def level(self) -> float:
-        """a, the mean of g: how much likelier than average this score makes its sequence to win."""
+        """The mean a of g: the factor by which the score raises a sequence's chance to win."""
         return float(self.moment[-1])
 
 
@@ -136,7 +136,7 @@ class Refinement:
         return _atoms(self, self.cut, self.cut, self.capped, -math.inf, self.high)
 
     def child(self, token: int) -> ScoreLaw:
-        """Return κ_{vy}, the law of the score given that the next token is this one."""
+        """Return κ_{vy}, the law of the score given that the next token is y."""
         place = int((self.order == token).argmax())
         atoms = self.lower if place < self.cut else self.upper
         lower, share = atoms.place(place, self)
@@ -147,7 +147,7 @@ class Refinement:
 
     @functools.cached_property
     def selected(self) -> Floats:
-        """p·a `(V,)`, a = clip(F q/p, c, d): the winner's next tokens, in proportion to its law."""
+        """The winner's next tokens p·a `(V,)` up to a factor, a = clip(F q/p, c, d)."""
         found = np.maximum(self.weight * self.target, self.low * self.draft)
         if self.high < math.inf:
             np.minimum(found, self.high * self.draft, out=found)
@@ -177,7 +177,7 @@ class Unrefined:
     target: Floats
 
     def child(self, token: int) -> ScoreLaw:
-        """Return κ_v, whatever the next token is."""
+        """Return κ_v, for any next token."""
         return self.law
 
     @functools.cached_property
@@ -212,7 +212,7 @@ class Atoms:
     laws: dict[int, Floats] = dataclasses.field(default_factory=dict)
 
     def place(self, place: int, refinement: Refinement) -> tuple[int, float]:
-        """Return the lower atom that a token may follow, and the chance that it is the next one."""
+        """Return the lower atom that a token may follow, and the probability of the next atom."""
         group = bisect.bisect_right(self.bounds, place) - 1
         if group < 0:
             return 0, 0.0
@@ -223,7 +223,7 @@ class Atoms:
         return group, min(max(share, 0.0), 1.0)
 
     def law(self, atom: int) -> Floats:
-        """Return the law of one atom's score, a mixture over ever narrower parts that hold it."""
+        """Return the law of one atom's score, a mixture over ever narrower parts around it."""
         if atom not in self.laws:
             self.laws[atom] = self._law(atom)
         return self.laws[atom]
@@ -255,7 +255,7 @@ class Atoms:
 
 
 def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> Floats:
-    """Return the law that spreads each share evenly over its part of the scores."""
+    """Return the law that spreads each share evenly over a part of the scores."""
     edges = scores.below
     found = np.zeros_like(scores.mass)
     for low, high, share in parts:
@@ -270,7 +270,7 @@ def _spread_over(scores: ScoreLaw, parts: list[tuple[float, float, float]]) -> F
 def _vertex(
     found: Refinement, start: int, offset: float, begin: int, end: int, base: float, top: float
 ) -> tuple[float, float]:
-    """Return mass and moment below the first tokens of a group that follow the level above it."""
+    """Return mass and moment below the first tokens of a group that follow the level above."""
     size = float(found.below[end] - found.below[begin])
     worth = float(found.wanted[end] - found.wanted[begin])
     lower = (top * size - worth) / (top - base) if top > base else size
@@ -280,7 +280,7 @@ def _vertex(
 
 
 def _atoms(found: Refinement, start: int, first: int, last: int, low: float, high: float) -> Atoms:
-    """Choose the atoms of one part: its ends, and as many between them as convex order asks for.
+    """Choose the atoms of one part: the ends, and as many between as the convex order requires.
 
     Tokens before place `first` share the level `low`, those from `last` on share `high`; in between
     levels are ratios. A group may be split to its ends if the vertex that this puts below the curve
@@ -356,7 +356,7 @@ def refine(law: ScoreLaw, weight: float, draft: Floats, target: Floats) -> Refin
         spare = float(held[cut] - wanted[cut])
 
         def lifting(count: int) -> float:
-            """What it takes to lift so many tokens to the ratio of the last of them."""
+            """Return the moment that lifts the first `count` tokens to the ratio of the last."""
             return float(q[count - 1] / p[count - 1] * below[count] - wanted[count])
 
         lifted = 1 + bisect.bisect_right(range(2, cut + 1), spare, key=lifting)
@@ -372,7 +372,7 @@ def refine(law: ScoreLaw, weight: float, draft: Floats, target: Floats) -> Refin
         spare = max(0.0, float((wanted[n] - wanted[cut]) - (held[n] - held[cut])))
 
         def kept(first: int) -> float:
-            """What lowering the tokens from one on to its ratio leaves, with a minus sign."""
+            """Return minus the moment of lowering the tokens from `first` on to its ratio."""
             return float(
                 q[first] / p[first] * (below[n] - below[first]) - (wanted[n] - wanted[first])
             )
@@ -392,7 +392,7 @@ def refine(law: ScoreLaw, weight: float, draft: Floats, target: Floats) -> Refin
 
 
 def refine_first(k: int, cells: int, draft: Floats, target: Floats) -> Refinement:
-    """Split the uniform law in cells that lose nothing of the one-step optimum."""
+    """Split the uniform law in cells without loss against the one-step optimum."""
     edges = _grid(k, cells)
     while True:
         found = refine(ScoreLaw.uniform(k, edges), 1.0, draft, target)

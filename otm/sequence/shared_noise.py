@@ -1,4 +1,4 @@
-"""Noise that everybody who knows the seed can make: one number per absolute position and token.
+"""Noise computed from a seed alone: one number per absolute position and token.
 
 A sampler that draws its token as argmax(log q + g), g standard Gumbel noise, is the race of
 `otm.Race`: the first of exponential clocks with rates q. If g is a function of seed and position,
@@ -124,7 +124,7 @@ class SharedNoise:
         return np.asarray(-np.log(-np.log(self.uniforms(position, num_tokens))))
 
     def choose(self, mass: ArrayLike, position: int) -> int:
-        """Return the token that the target has at a position: argmax(log q + g).
+        """Return the target's token at a position: argmax(log q + g).
 
         Args:
             mass: the target's distribution `(V,)`.
@@ -152,7 +152,7 @@ def perturbed(mass: Floats, noise: Floats) -> Floats:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NoiseRow:
-    """The noise of one position, as drafter and target know it.
+    """The noise of one position, in the view of drafter and target.
 
     Attributes:
         seen: `(V,)`, what the drafter sees: g, or the median of g's cell.
@@ -169,12 +169,12 @@ class NoiseRow:
 
     @classmethod
     def of_cells(cls, cell: NDArray[np.int64], cells: int, exact: Floats | None) -> NoiseRow:
-        """Return the row whose drafter is told cells of e^{−e^{−g}}, a uniform, only."""
+        """Return the row for a drafter that sees only cells of e^{−e^{−g}}, a uniform."""
         return cls(-np.log(-np.log((cell + 0.5) / cells)), exact, cell, cells)
 
     @classmethod
     def of(cls, exact: Floats, cells: int | None) -> NoiseRow:
-        """Return the row of some noise."""
+        """Return the row of given noise."""
         if cells is None:
             return cls(exact, exact)
         inside = np.floor(cells * np.exp(-np.exp(-exact))).astype(np.int64)

@@ -35,7 +35,7 @@ from otm.trees.shape import TreeShape
 
 @dataclasses.dataclass(frozen=True)
 class Staged(StaticDecoder):
-    """Draft L tokens of a middle model by steps of another decoder, and verify them as a block.
+    """Draft L tokens of a middle model by steps of another decoder, and verify these as a block.
 
     The steps draft from the draft model and are judged by the middle model; they go on until L
     tokens stand, and what the last one has too much is cut. The target then sees a chain drafted
@@ -79,7 +79,7 @@ class Staged(StaticDecoder):
 
     @property
     def lossless(self) -> bool:
-        """As the inner decoder, by which the drafts have the law they are verified with."""
+        """True if the inner decoder is lossless, so that drafts have the law for verification."""
         return self.inner.lossless
 
     @property
@@ -158,7 +158,7 @@ def expected_calls(
 
 
 def _counted(decoder: Staged) -> tuple[Staged, list[_Counted]]:
-    """Return the decoder with models that count their calls, and these, innermost first."""
+    """Return the decoder with counting models, and these models, innermost first."""
     middle, inner, models = _Counted(decoder.middle), decoder.inner, list[_Counted]()
     if isinstance(inner, Staged):
         inner, models = _counted(inner)
@@ -167,7 +167,7 @@ def _counted(decoder: Staged) -> tuple[Staged, list[_Counted]]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Counted(DerivedModel):
-    """A model that notes the size of each batch that it is asked for."""
+    """A model that records the size of each batch of calls."""
 
     model: LanguageModel
     calls: list[int] = dataclasses.field(default_factory=list)

@@ -31,7 +31,7 @@ from otm.verifiers.recursive_rejection import RecursiveRejection
 
 @dataclasses.dataclass(frozen=True)
 class StochasticBeam(PredictableTree):
-    """Draft K beams of L tokens by stochastic beam search and verify the tree that they make.
+    """Draft K beams of L tokens by stochastic beam search and verify the tree of all beams.
 
     Siblings are judged in the order in which they rang. Level ℓ holds K different sequences of ℓ
     tokens, drawn without replacement from the draft model's law of sequences (fewer where there are
@@ -97,7 +97,9 @@ class StochasticBeam(PredictableTree):
         beyond: float,
         randomness: Randomness,
     ) -> tuple[list[int], list[float], float]:
-        """Return the next level's beams as they rang, their masses, and that of all others."""
+        """Return the next level's beams in order of arrival, the masses, and the mass of all
+        others.
+        """
         rung: list[int] = []
         weights: list[float] = []
         heard, new, again = 0, beyond + sum(masses), 0.0

@@ -1,4 +1,4 @@
-"""Traversal verification: a drafted tree, verified from its leaves to the root (Weng et al. 2025).
+"""Traversal verification: a drafted tree, verified from the leaves to the root (Weng et al. 2025).
 
 Verification vertex by vertex discards a subtree with its top. Here a vertex is given up only after
 all that hangs below it: a vertex that alone would be rejected can be saved by a child that the
@@ -33,7 +33,7 @@ DISTINCT = WithoutReplacement(1)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PendingVertex:
-    """What is still to be decided at a vertex: whether a path to it or beyond is accepted.
+    """The pending decision at a vertex on the acceptance of a path through the vertex.
 
     Attributes:
         weight: w, the probability that this vertex or something below it is to be accepted.
@@ -47,14 +47,14 @@ class PendingVertex:
     draft: NDArray[np.float64]
 
     def after(self, token: int, law: Law) -> PendingVertex:
-        """Return what is left once the child with this token is rejected with all below."""
+        """Return the state of the vertex after the rejection of a child's whole subtree."""
         weight, target = after_rejection(self.weight, self.draft, self.target)
         return PendingVertex(weight, target, younger_sibling_law(self.draft, token, law))
 
 
 @dataclasses.dataclass(eq=False)
 class _Visit:
-    """A vertex between the root and where the walk is, with its undecided children."""
+    """A vertex between the root and the current one, with the undecided children."""
 
     vertex: int
     context: Context
@@ -110,11 +110,11 @@ class TraversalVerification(TreeDecoder, LawDecoder):
             )
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Walk the tree in post-order until a vertex is accepted; the root is, if no other."""
+        """Walk the tree in post-order until a vertex is accepted, at last the root."""
         return traverse(tree, target, randomness, self.drafts)
 
     def tally(self, models: StepModels) -> StepTally:
-        """Follow the walk, with all below a rejected child summed to 1 − w of that child."""
+        """Follow the walk, with the subtree of a rejected child summed to the child's 1 − w."""
         below, tally = children_of(self.tree), StepTally(self.tree, models.start)
         independent = isinstance(self.drafts, IID)
 
@@ -151,7 +151,7 @@ class TraversalVerification(TreeDecoder, LawDecoder):
 
 
 def traverse(tree: DraftTree, target: Conditionals, randomness: Randomness, drafts: Law) -> Step:
-    """Verify a tree from its leaves to its root, siblings drawn by one law."""
+    """Verify a tree from the leaves to the root, with siblings drawn by one law."""
     below = children_of(tree.shape)
 
     def arrive(vertex: int, context: Context, weight: float) -> _Visit:

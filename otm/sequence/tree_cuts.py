@@ -68,7 +68,7 @@ _SHRUNK = 1e-8
 
 @dataclasses.dataclass(frozen=True)
 class TreeCut:
-    """An antichain of paths that binds: no more of it is accepted than is drafted.
+    """A binding antichain of paths: at most the drafted mass is accepted.
 
     Attributes:
         paths: the antichain W; no path begins with another.
@@ -83,7 +83,7 @@ class TreeCut:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PathTree:
-    """Paths of drafted tokens that both models can take, with all that each of them begins with.
+    """Drafted paths that both models can take, with all prefixes.
 
     Attributes:
         paths: the paths, shorter ones first, the children of one path next to each other.
@@ -155,14 +155,16 @@ class PathTree:
 
     @functools.cached_property
     def children(self) -> scipy.sparse.csr_array:
-        """`(n + 1, n)` ones where a column's path goes on from the row's, the empty path last."""
+        """`(n + 1, n)` ones where a column's path extends the row's by a token; the empty path is
+        last.
+        """
         size = len(self.paths)
         place = np.where(self.parents >= 0, self.parents, size), np.arange(size)
         return scipy.sparse.csr_array((np.ones(size), place), shape=(size + 1, size))
 
     @functools.cached_property
     def sums(self) -> list[scipy.sparse.csr_array]:
-        """For each level the matrix that adds up its values by the path before."""
+        """For each level the matrix that sums the level's values by the path before."""
         above = [slice(len(self.paths), None), *self.levels]
         return [self.children[rows, level] for rows, level in zip(above, self.levels, strict=False)]
 
@@ -179,7 +181,9 @@ class PathTree:
         return found
 
     def ending(self, passing: Floats) -> Floats:
-        """Return what ends at each path `(n + 1,)`, the empty one last, given what passes it."""
+        """Return the mass that ends at each path `(n + 1,)`, the empty path last, from passing
+        mass.
+        """
         return np.asarray(np.append(passing, 1.0) - self.children @ passing)
 
     def unpriced(self, prices: Floats) -> float:
@@ -343,7 +347,7 @@ def _solve(tree: PathTree, k: int, knots: Floats, *, small: bool) -> tuple[Float
 
 
 def _repaired(tree: PathTree, k: int, proposed: Floats) -> Floats:
-    """Return f `(n,)` close to a proposed one that respects the target and every antichain."""
+    """Return f `(n,)` close to a proposal that respects the target and every antichain."""
     cap = tree.draft * (k * (1.0 - _SHRUNK) if k > 1 else 1.0)
     found = tree.down(np.minimum(proposed, cap) / tree.target, np.minimum, 1.0) * tree.target
     return np.asarray(found / largest_excess(tree, k, found))
@@ -399,7 +403,7 @@ def largest_excess(tree: PathTree, k: int, accepted: Floats) -> float:
 
 
 def _sizes(tree: PathTree, prices: Floats, *, least: float = 1e-9) -> tuple[Floats, Floats]:
-    """Return the values of P(Π > t) by falling t, and how long each lasts, short ones left out."""
+    """Return the values of P(Π > t) by falling t, and the lengths of the intervals of t."""
     along = tree.down(prices, np.add, 0.0)
     ending = tree.ending(tree.draft)[:-1]
     order = np.argsort(-along, kind="stable")
@@ -410,7 +414,7 @@ def _sizes(tree: PathTree, prices: Floats, *, least: float = 1e-9) -> tuple[Floa
 
 
 def _spread(sizes: Floats, weights: Floats, most: int) -> Floats:
-    """Return at most that many sizes, heavy ones first, far apart before close together."""
+    """Return at most `most` sizes, heavy before light, far apart before close together."""
     kept: list[float] = []
     for apart in (1.6, 1.3, 1.1, 1.03, 1.003, 1.0 + 1e-11):
         for i in np.argsort(-weights, kind="stable").tolist():
@@ -425,7 +429,7 @@ def _spread(sizes: Floats, weights: Floats, most: int) -> Floats:
 
 
 def _nested_cuts(tree: PathTree, k: int, prices: Floats) -> list[TreeCut]:
-    """Return the antichains {Π > t}, each with its weight, heaviest first."""
+    """Return the antichains {Π > t}, each with a weight, heaviest first."""
     along = tree.down(prices, np.add, 0.0)
 
     def hit(chosen: NDArray[np.int64], level: float) -> float:
@@ -462,7 +466,7 @@ def cuts_between(
 def solve_program(
     cost: Floats, *, methods: tuple[str, ...], tolerance: float, **program: Any
 ) -> Any:
-    """Return HiGHS's solution of a linear program, by the first of some methods that finds one."""
+    """Return HiGHS's solution of a linear program, by the first successful method."""
     for method in methods:
         solution = scipy.optimize.linprog(
             cost,

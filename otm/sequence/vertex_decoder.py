@@ -1,5 +1,4 @@
-"""Drafting level by level by a draft law, and decoding vertex by vertex: at each visited vertex a
-verifier picks the output among the drafted children.
+"""Decoders that draft level by level by a draft law, and verify vertex by vertex.
 
 The current vertices are those that agree with the output so far; they share one context. Their
 children together are drafts of the next token, and a verifier for that many drafts picks the
@@ -64,7 +63,7 @@ class LawDecoder(StaticDecoder, DeferredDecoder):
     drafts: Law = IID(1)
 
     def law(self, num_drafts: int) -> Law:
-        """The law of that many children of one vertex, or of several that agree."""
+        """The law of several children of one vertex, or of vertices that agree."""
         return self.drafts.of_size(num_drafts)
 
     def draft(self, model: LanguageModel, context: Context, randomness: Randomness) -> DraftTree:
@@ -73,7 +72,7 @@ class LawDecoder(StaticDecoder, DeferredDecoder):
 
 
 class VertexDecoder(LawDecoder):
-    """A decoder that verifies children by a verifier that needs nothing but the drafts.
+    """A decoder that verifies children by a verifier that needs only the drafts.
 
     Attributes:
         verifier: picks the output among the children of the current vertices.
@@ -92,7 +91,9 @@ class VertexDecoder(LawDecoder):
 
     @property
     def lossless(self) -> bool:
-        """As its verifier (docs/theory.md, "Verify level by level" and "Trees")."""
+        """True if the verifier is lossless (docs/theory.md, "Verify level by level" and
+        "Trees").
+        """
         return self.verifier.lossless
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
@@ -121,7 +122,7 @@ class VertexDecoder(LawDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class SpeculativeSampling(ChainDecoder, VertexDecoder):
-    """Draft `length` tokens in a row and verify each of them until one is rejected.
+    """Draft `length` tokens in a row and verify one by one until a rejection.
 
     E[tokens] = 1 + Σ_i Pr(the first i drafts are accepted); (1 − a^{γ+1})/(1 − a) when every draft
     is accepted with probability a.
@@ -153,7 +154,7 @@ class SpeculativeSampling(ChainDecoder, VertexDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class DraftSelection(SequencesDecoder, VertexDecoder):
-    """Draft K i.i.d. sequences of L tokens and verify their next tokens together, level by level.
+    """Draft K i.i.d. sequences of L tokens and verify the next tokens together, level by level.
 
     Level by level: Y ~ verifier(next tokens of the survivors); keep the survivors whose next token
     is Y, by token equality; stop when there are none; after level L with survivors, add one token
@@ -226,7 +227,7 @@ class PrefixTree(VertexDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class Gsd(TreeDecoder, VertexDecoder):
-    """Draw children without replacement and verify them in order by recursive rejection.
+    """Draw children without replacement and verify these in order by recursive rejection.
 
     The drafting strategies are shapes: `TreeShape.chain(n)` sequence (`chain(1)` simple),
     `batch(n)`, `specinfer(L)`, any tree, and the optimal one, `otm.trees.optimal_tree`.
@@ -258,7 +259,7 @@ class Gsd(TreeDecoder, VertexDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class TreeVerification(TreeDecoder, VertexDecoder):
-    """Draw children by any draft law and verify them by any verifier for that law.
+    """Draw children by any draft law and verify the drafts by any verifier for that law.
 
     `TreeVerification(tree, otm.IID(1), otm.Optimal())` is the optimal verifier at every vertex,
     `TreeVerification(tree, otm.TopK(1), otm.Naive())` a tree of the most likely tokens.
@@ -390,7 +391,7 @@ def descend_by_verifier(
     verifier: Verifier,
     law: Callable[[int], Law],
 ) -> Step:
-    """Let a verifier pick each output among the children of the vertices that the output reached.
+    """Run a verifier among the children of each vertex that the output reaches.
 
     Args:
         tree: the drafted tree.
