@@ -1,4 +1,4 @@
-"""Acceptance won by leaving the target's law: frontiers, distortions, and what texts betray."""
+"""Lossy schemes, which trade the target's law for acceptance: frontiers, distortions, detection."""
 
 from otm.lossy.composition import MAX_COMPOSED, Composed, composed, tokens_to_detect
 from otm.lossy.frontiers import (

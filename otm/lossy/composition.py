@@ -1,4 +1,4 @@
-"""What many tokens of a lossy rule add up to: how well their whole text tells it from the target.
+"""The composition of a lossy rule over many tokens: detectability of the whole text.
 
 The log ratio of two laws of a text is the sum of its tokens' log ratios. Its distribution, all that
 a test between the two can use (Neyman & Pearson 1933), is the tokens' own to the T-th convolution
@@ -36,7 +36,7 @@ _TILTS = 2.0 ** np.arange(-12, 21)
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Composed(Certified):
-    """How well T tokens tell two laws apart.
+    """The distinguishability of two laws over T tokens.
 
     Attributes:
         lower, upper: bounds of the total variation of the two laws of T tokens.
@@ -89,7 +89,7 @@ class Composed(Certified):
 
 @keyword_only("otm.lossy.composed(target=q, output=pi, tokens=1000)")
 def composed(*, target: object, output: object, tokens: int) -> Composed:
-    """Return how well T tokens tell the output's law from the target's.
+    """Return the distinguishability of the output's law from the target's over T tokens.
 
     TV(π^T, q^T) between two bounds, with the power of every test between them: each token is an
     independent draw of a context, which the detector knows, and of a token after it.
@@ -123,7 +123,7 @@ def composed(*, target: object, output: object, tokens: int) -> Composed:
 def tokens_to_detect(
     *, target: object, output: object, power: float = 0.95, level: float = 0.01
 ) -> tuple[float, float]:
-    """Return after how many tokens the best test tells the output from the target.
+    """Return the number of tokens after which the best test tells the output from the target.
 
     The least T at which some test accuses the output with probability `power` and the target with
     probability `level` at most.
@@ -189,7 +189,7 @@ class _Sum:
     error: float
 
     def plus(self, other: _Sum) -> _Sum:
-        """Return the law of the sum of two independent ones on one grid."""
+        """Return the law of the sum of two independent variables on one grid."""
         count = len(self.mass) + len(other.mass) - 1
         length = 1 << (count - 1).bit_length()
         transforms = [np.fft.rfft(one.mass, length) for one in (self, other)]
@@ -210,7 +210,7 @@ class _Sum:
         )
 
     def cut(self, low: float, high: float) -> _Sum:
-        """Drop what is below and above, two times e^−45 at most."""
+        """Drop the cells below and above, each with a mass of at most e^−45."""
         start = min(max(math.floor(low / self.step) - self.first, 0), len(self.mass) - 1)
         stop = max(math.ceil(high / self.step) - self.first, start) + 1
         error = self.error + 2.0 * math.exp(-_DOUBT)
@@ -219,7 +219,7 @@ class _Sum:
         )
 
     def coarser(self) -> _Sum:
-        """Round to the even cells; the mass of an odd one goes to both of its neighbours."""
+        """Round to the even cells; the mass of an odd cell goes to both neighbours."""
         cells = np.arange(self.first, self.first + len(self.mass))
         start, count = self.first // 2, (len(cells) + 1) // 2 + 1
         mass = np.add(
@@ -336,6 +336,6 @@ def _growth(mass: Floats, exponents: Floats) -> float:
 
 
 def _count(tokens: int) -> int:
-    """Return a number of tokens that can be composed."""
+    """Check a number of tokens against the limit of a composition."""
     check_real(check_count(tokens, name="tokens"), name="tokens", low=1.0, high=MAX_COMPOSED)
     return int(tokens)

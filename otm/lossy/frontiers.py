@@ -73,7 +73,8 @@ class KlFrontier(Certified):
 
 
 def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
-    """Return the largest acceptance with KL(target‖output) ≤ `kl`, and the output law attaining it.
+    """Return the largest acceptance with KL(target‖output) ≤ `kl`, and an output law that attains
+    it.
 
     max { α*_k(p, π) : Σ q log(q/π) ≤ D }, concave and increasing in D from α*(p, q) to 1 (at D =
     KL(q‖p) for one draft).
@@ -123,7 +124,7 @@ def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KlProgram:
-    """The frontier as a cone program in cvxpy, open to constraints of your own.
+    """The frontier as a cone program in cvxpy, open to additional constraints.
 
     Attributes:
         law: variable π `(V,)`.
@@ -136,7 +137,7 @@ class KlProgram:
     constraints: tuple[Any, ...]
 
     def problem(self, *extra: Any) -> Any:
-        """Return the maximisation of the acceptance under these and any extra constraints."""
+        """Return the maximisation of the acceptance, under any extra constraints."""
         import cvxpy as cp  # noqa: PLC0415  # takes a second to load: not before a program is asked for
 
         return cp.Problem(cp.Maximize(self.acceptance), [*self.constraints, *extra])
@@ -198,7 +199,7 @@ def kl_frontier_program(problem: Problem, *, kl: float) -> KlProgram:
 
 
 def _dual_upper(hull: Hull, rejected: float, budget: float) -> float:
-    """Evaluate the Lagrangian dual at the string's multipliers: a bound whatever they are."""
+    """Evaluate the Lagrangian dual at the string's multipliers, always an upper bound."""
     # With any non-decreasing v ≥ 0 along the order, λ = 1/(v_last − v_first) and cut weights μ_j =
     # λ (v_{j+1} − v_j), weak duality gives α ≤ 1 − Σ μ_j b_j + λ (v_last + D − 1 − Σ q log v). The
     # optimum has v = q/π. Cuts inside a block or a flat have weight 0: the sums run over blocks.
@@ -241,7 +242,7 @@ def _prefix_containment(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _containment_rises(single: Problem) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the tokens as `_prefix_containment` does, and the increments of b along them."""
+    """Return the tokens in order as `_prefix_containment`, and the increments of b."""
     order, containment = _prefix_containment(single)
     p, k = single.draft[order], single.num_drafts
     if not isinstance(single.law, IID):

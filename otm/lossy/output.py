@@ -1,4 +1,4 @@
-"""The law of a scheme's output, and its distance to the target."""
+"""The law of a scheme's output, and the distance to the target."""
 
 from __future__ import annotations
 
