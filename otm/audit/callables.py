@@ -1,4 +1,4 @@
-"""A plain function as a verifier: its law found by running it, its steps the function itself.
+"""Verifiers made from plain functions: the law is found by running the function.
 
 The function is run on tracing numbers over its uniforms and over every draft sequence, or draws its
 drafts as it looks at them where these are many, the likeliest ways first, until all are done or
@@ -52,7 +52,7 @@ _MOST_DRAWN = 1 << 18
 
 @runtime_checkable
 class TokenCode(Hashable, Protocol):
-    """Code that verifies one token: what `from_callable` makes of a function."""
+    """Code that verifies one token, such as a function wrapped by `from_callable`."""
 
     @property
     def verify(self) -> Callable[[Any, Any, Any, Any], Any]:
@@ -61,12 +61,12 @@ class TokenCode(Hashable, Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name of the code in reports."""
         ...
 
     @property
     def num_uniforms(self) -> Callable[[int, int], int]:
-        """How many uniforms it may use, from (number of drafts, V)."""
+        """The number of uniforms of the code, from (number of drafts, V)."""
         ...
 
 
@@ -78,7 +78,7 @@ def one_per_draft_and_one(num_drafts: int, num_tokens: int) -> int:
 def count_uniforms(
     num_uniforms: Callable[[int, int], int], num_drafts: int, num_tokens: int
 ) -> int:
-    """Return the number of uniforms for this many drafts and tokens, checked."""
+    """Return the checked number of uniforms for numbers of drafts and tokens."""
     return check_count(num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0)
 
 
@@ -93,12 +93,12 @@ class _Function:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AcceptanceInterval(Certified):
-    """What a function accepts lies in [lower, upper]; what was not run lies between."""
+    """A certified interval for a function's acceptance, as wide as the part that was not run."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class CallableVerifier(Verifier):
-    """A verifier made of a function by `otm.from_callable`; it promises nothing.
+    """A verifier made of a function by `otm.from_callable`, without a promise of losslessness.
 
     Attributes:
         code: the function, its name and the number of uniforms that it may use.
@@ -124,7 +124,7 @@ class CallableVerifier(Verifier):
         return _prepared(self.code, problem)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Add up what the function answers, over its uniforms and over every draft sequence.
+        """Sum the function's answers over the uniforms and every draft sequence.
 
         Raises:
             TooLarge: where that takes more than 20 seconds, or its uniforms cannot be followed to
@@ -141,7 +141,7 @@ class CallableVerifier(Verifier):
     def acceptance_interval(
         self, problem: Problem, *, by: Definition = "membership", seconds: float = MOST_SECONDS
     ) -> AcceptanceInterval:
-        """Enclose the acceptance by what the likeliest draft sequences show within a time.
+        """Enclose the acceptance by results on the likeliest draft sequences within a time limit.
 
         Args:
             problem: one pair of distributions `(V,)`.
@@ -178,7 +178,7 @@ class CallableVerifier(Verifier):
 
 
 class _Known(NamedTuple):
-    """What was found of a function on some drafts, of these masses, within these seconds."""
+    """The law found for a function on drafts of given masses, and the seconds spent."""
 
     law: OutputLaw
     mass: NDArray[np.float64]
@@ -199,7 +199,7 @@ class CallableRule(Conditional):
 
     @property
     def num_uniforms(self) -> int:
-        """As many as the function may use."""
+        """The number of uniforms of the function."""
         allowed = self.code.num_uniforms
         return count_uniforms(allowed, self.problem.num_drafts, self.problem.num_tokens)
 
@@ -209,7 +209,7 @@ class CallableRule(Conditional):
         return rounding_tolerance(self.problem.num_tokens, self.problem.num_drafts)
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Integrate the function over its uniforms on each of the drafts; answers are kept.
+        """Integrate the function over the uniforms on each of the drafts; answers are cached.
 
         Raises:
             CandidateFailure: if it raises or returns no token.
@@ -227,7 +227,7 @@ class CallableRule(Conditional):
         return accepted, residual
 
     def accepted(self, by: Definition, seconds: float) -> tuple[OutputLaw, float]:
-        """Return the law over all draft sequences, as far as the time goes, and what it accepts."""
+        """Return the law over all draft sequences within a time limit, and the accepted mass."""
         table = live_drafts(self.problem.law, self.problem.draft)
         law, weights, _ = self._known_on(table.tokens, table.mass, seconds)
         parts = []
@@ -249,7 +249,9 @@ class CallableRule(Conditional):
     def _known_on(
         self, drafts: NDArray[np.int64], mass: NDArray[np.float64] | None, seconds: float
     ) -> _Known:
-        """Return what is known on drafts of these masses, or any, once it was run for this long."""
+        """Return the cached law on drafts of given or any masses, after a run of at least
+        `seconds`.
+        """
         key = drafts.tobytes()
         known = self.known.get(key)
         if known is not None and known.law.error > self.rounding:
@@ -289,7 +291,9 @@ class CallableRule(Conditional):
 
 
 def _kept(drafts: NDArray[np.int64], token: int, said: bool | None) -> Any:
-    """Return what the code said of a token, or whether it is among the drafts `(n, k)`."""
+    """Return the code's own flag for a token, or without one a mask of the drafts `(n, k)` that
+    contain the token.
+    """
     return (drafts == token).any(axis=1) if said is None else said
 
 
@@ -300,7 +304,7 @@ def from_callable(
     name: str = "",
     num_uniforms: Callable[[int, int], int] | None = None,
 ) -> CallableVerifier:
-    """Return a verifier that does what a function does: it goes wherever a verifier goes.
+    """Return a verifier that runs a function, for use like any other verifier.
 
     The law of its output is not assumed but found, by running the function on tracing numbers over
     its uniforms and over every draft sequence, as `otm.audit.exact` does; `otm.estimate` and
@@ -361,7 +365,7 @@ def from_callable(
 
 
 def _as_code(thing: object, name: str, num_uniforms: Callable[[int, int], int] | None) -> TokenCode:
-    """Return code of one token with this name and number of uniforms, where they are given."""
+    """Return code of one token, with the given name and number of uniforms if any."""
     if isinstance(thing, TokenCode):
         if not name and num_uniforms is None:
             return thing
@@ -384,7 +388,7 @@ def output_law_on(
     tolerance: float,
     most_seconds: float = MOST_SECONDS,
 ) -> OutputLaw:
-    """Return what code answers on drafts `(n, k)` of these masses `(n,)`: (token, accepted).
+    """Return the law of the code's answers (token, accepted) on drafts `(n, k)` with masses `(n,)`.
 
     Drafts are drawn while the code is traced, which divides by those that it looks at
     (`tracing.drawn_row`), the likeliest first. Up to 512 draft sequences are run one by one
@@ -409,7 +413,9 @@ def output_law_on(
     table = RowTable(drafts[likeliest], mass[likeliest])
 
     def on_drawn(numbers: NDArray[Any]) -> Any:
-        """Answer on drafts that the last numbers draw, and say which were looked at."""
+        """Return the answer on drafts drawn by the last numbers, with the entries that were
+        read.
+        """
         row = DrawnRow(table, numbers[uniforms:])
         answer, seen = _answer(code, problem, row, numbers[:uniforms]), row.seen
         # On plain numbers the code gets a plain array as well, which must make no difference.
@@ -420,7 +426,7 @@ def output_law_on(
         return answer if isinstance(answer, Failed) else (answer, seen)
 
     def looks_at_some() -> bool:
-        """Return whether it leaves out drafts at one of a few random points."""
+        """True if the code leaves drafts unread at one of a few random points."""
         points = np.random.default_rng(0).random((_TRIALS, uniforms + problem.num_drafts))
         rows = [DrawnRow(table, point[uniforms:]) for point in points]
         with preserved():
@@ -457,7 +463,7 @@ def output_law_on(
 def _by_sequence(
     law: OutputLaw, table: RowTable, numbers: NDArray[np.int64], *, left_out: float
 ) -> OutputLaw:
-    """Return a law of answers and drafts that were seen as one by the numbers of sequences."""
+    """Replace read entries of drafts in a law of answers by the numbers of the sequences."""
     found = []
     for _, (answer, seen), volume in law.found:
         agree = table.agreeing(seen)
@@ -467,7 +473,7 @@ def _by_sequence(
 
 
 def _answer(code: TokenCode, problem: Problem, drafts: Any, uniforms: NDArray[Any]) -> Any:
-    """Run code on drafts and uniforms, with arrays that it may write into."""
+    """Run code on drafts and uniforms, with arrays that may be overwritten."""
     own = drafts.copy() if isinstance(drafts, np.ndarray) else drafts
     arguments = problem.draft.copy(), problem.target.copy(), own, uniforms
     return outcome_of(lambda: read_token(code.verify(*arguments), problem.num_tokens))
@@ -508,5 +514,7 @@ def run_rows(
 
 @functools.lru_cache(maxsize=16)
 def _prepared(code: TokenCode, problem: Problem) -> CallableRule:
-    """Return one rule for one problem: acceptance, output law and coupling share what is found."""
+    """Return one rule for one problem, so that acceptance, output law and coupling share
+    results.
+    """
     return CallableRule(problem=problem, code=code)

@@ -1,4 +1,4 @@
-"""Verifiers, one per file, and their registry."""
+"""Verifiers, one per file, and the registry `VERIFIERS`."""
 
 from otm.verifiers.action_distance import ActionDistance
 from otm.verifiers.base import Conditional, CurvedVerifier, Rule, Shared, Verifier

@@ -1,4 +1,4 @@
-"""Spec-VLA: a draft passes near the target's likeliest token, as actions have an order."""
+"""Spec-VLA: a draft near the target's likeliest token passes, for actions with an order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from otm.verifiers.lossy_rule import LossyVerifier, keep_passing
 
 @dataclasses.dataclass(frozen=True)
 class ActionDistance(LossyVerifier):
-    """Accept a token at most r away from the target's likeliest one, otherwise take that one.
+    """Accept a token at most r away from the target's likeliest token, otherwise take the
+    likeliest.
 
     Tokens stand for bins of a robot's action, so that their numbers are places on a line. Of
     equally likely tokens the one with the lowest number is the likeliest.

@@ -1,4 +1,4 @@
-"""What a verifier is: the rule that picks the output token once the drafts are seen.
+"""The base of verifiers: rules that pick the output token after the drafts.
 
 A verifier is configuration; `prepare` turns it into a `Rule` for one problem, with everything
 computed that does not depend on the drafts. A rule knows itself twice, by independent code: `split`
@@ -44,7 +44,7 @@ _CANCELLED = 1e-12  # a probability that differences of probabilities do not tel
 
 @dataclasses.dataclass(frozen=True)
 class Verifier(Scheme):
-    """A verification scheme: a frozen, hashable object whose fields are its parameters.
+    """A verification scheme: a frozen, hashable object with the parameters as fields.
 
     What the rest of the library needs to know of a scheme it says itself, as class attributes; the
     first three have no default.
@@ -79,7 +79,7 @@ class Verifier(Scheme):
     table_columns: ClassVar[tuple[str, ...]] = ()
 
     def supports(self, law: Law) -> bool:
-        """Whether this verifier applies to drafts drawn by `law`."""
+        """True if this verifier applies to drafts drawn by `law`."""
         return any(
             isinstance(law, each) if isinstance(each, type) else law == each for each in self.laws
         )
@@ -95,9 +95,9 @@ class Verifier(Scheme):
 
 @dataclasses.dataclass(frozen=True)
 class CurvedVerifier(Verifier):
-    """A verifier that computes its acceptance for several numbers of drafts at once.
+    """A verifier that computes the acceptance for several numbers of drafts at once.
 
-    They share one sort or one recursion, whatever k is asked.
+    All values of k share one sort or one recursion.
     """
 
     @abc.abstractmethod
@@ -105,7 +105,7 @@ class CurvedVerifier(Verifier):
         """Return the exact acceptance `(len(ks), ...)` in float64, of the problem's array kind."""
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Return the curve's one value at the problem's own k."""
+        """Return the one value of the curve at the problem's own k."""
         return self.curve(problem, [problem.law.size], by)[0]
 
 
@@ -125,16 +125,16 @@ class Rule(abc.ABC):
     @property
     @abc.abstractmethod
     def num_draft_uniforms(self) -> int:
-        """How many uniforms one draw of the drafts consumes."""
+        """Number of uniforms of one draw of the drafts."""
 
     @abc.abstractmethod
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
-        """Draw drafts `(n, k)` and their state from uniforms `(n, num_draft_uniforms)`."""
+        """Draw drafts `(n, k)` and the shared state from uniforms `(n, num_draft_uniforms)`."""
 
     @property
     @abc.abstractmethod
     def num_uniforms(self) -> int:
-        """How many uniforms one verification consumes."""
+        """Number of uniforms of one verification."""
 
     @abc.abstractmethod
     def verify(
@@ -145,11 +145,11 @@ class Rule(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Conditional(Rule):
-    """A rule that is known by its law of the output given the drafts."""
+    """A rule defined by the law of the output given the drafts."""
 
     @property
     def num_draft_uniforms(self) -> int:
-        """What the draft law consumes."""
+        """Number of uniforms of the draft law."""
         return self.problem.law.num_uniforms(self.problem.num_tokens)
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], None]:
@@ -229,7 +229,7 @@ def require_support(verifier: Verifier, law: Law) -> None:
 
 
 def require_state(state: NDArray[Any] | None) -> NDArray[Any]:
-    """Return the randomness that the drafter shared, or raise `TypeError` where there is none."""
+    """Return the randomness shared by the drafter, or raise `TypeError` without any."""
     if state is None:
         raise TypeError(
             "Shared randomness is verified as it drew the drafts; state is None. Pass the state "
@@ -239,7 +239,7 @@ def require_state(state: NDArray[Any] | None) -> NDArray[Any]:
 
 
 def check_definition(by: str) -> Definition:
-    """Return `by` if it names a definition of acceptance, else raise `InvalidParameter`."""
+    """Return `by` if this is a definition of acceptance, else raise `InvalidParameter`."""
     if isinstance(by, str) and by in ("membership", "rule"):
         return "membership" if by == "membership" else "rule"
     raise InvalidParameter(
@@ -292,7 +292,7 @@ def enumerated_acceptance(rule: Conditional, by: Definition) -> float:
 
 
 def live_blocks(rule: Rule) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Yield the draft sequences `(n, k)` that can be drawn, with their masses `(n,)`, in blocks.
+    """Yield the possible draft sequences `(n, k)`, with masses `(n,)`, in blocks.
 
     A block is so long that a table of `(n, V)` stays small.
 

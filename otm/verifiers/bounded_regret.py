@@ -1,4 +1,4 @@
-"""Acceptance by bounded regret: what is nearly the likeliest token will do."""
+"""Acceptance by bounded regret: any token nearly as likely as the likeliest passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Constrained acceptance (Cactus): a draft is verified towards the target with a bonus for it."""
+"""Constrained acceptance (Cactus): a draft is verified towards the target with a bonus for the
+draft.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from otm.verifiers.lossy_rule import Raised, RaisedRule
 
 @dataclasses.dataclass(frozen=True)
 class Cactus(Raised):
-    """Accept x with min(1, h(x)/p(x)), otherwise draw from what is left of x's own aim.
+    """Accept x with min(1, h(x)/p(x)), otherwise draw from the rest of x's own aim.
 
     h(x) = min(1, q(x) + √(2δ q(x)(1 − q(x)))) is what x is raised to.
 
@@ -63,7 +65,7 @@ class Cactus(Raised):
         return xp.clip(target + math.sqrt(2.0) * math.sqrt(self.delta) * spread, None, 1.0)
 
     def prepare(self, problem: Problem) -> CactusRule:
-        """Compute what each draft is raised to."""
+        """Compute the raised mass of each draft."""
         return CactusRule(problem=problem, raised=np.asarray(self.raised(problem.target)))
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
@@ -100,7 +102,7 @@ class CactusRule(RaisedRule):
     """Cactus prepared for one problem."""
 
     def residual_weights(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return (c q − p)₊ for the one draft; nothing is left there of q(x) ≤ h(x) < p(x)."""
+        """Return (c q − p)₊ for the one draft, 0 at the draft since q(x) ≤ h(x) < p(x)."""
         shrunk = _shrunk(self.problem.target[drafts], self.raised[drafts])
         excess = np.maximum(shrunk * self.problem.target - self.problem.draft, 0.0)
         return np.asarray(excess if excess.any() else self.problem.target)

@@ -1,4 +1,4 @@
-"""Speculative cascades: verify towards the draft's law where it is good enough."""
+"""Speculative cascades: verification towards the draft's law where this is good enough."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from otm.verifiers.lossy_rule import TIE, AimedVerifier
 
 @dataclasses.dataclass(frozen=True)
 class Cascade(AimedVerifier):
-    """Verify one draft losslessly towards what a cascade of the two models would sample.
+    """Verify one draft losslessly towards the law of a cascade of the two models.
 
         rule="opt":       π = q if max p < max q − a TV(p, q), else p (every draft is accepted);
         rule="token_v3":  π = p·1_G + P(Gᶜ) q,  G = {x: q(x) ≥ (1 − a) max q}.

@@ -64,7 +64,7 @@ class Fuzzy(LossyVerifier):
     )
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Keep everything where the gate is open, otherwise what the fallback keeps."""
+        """Keep everything where the gate is open, otherwise the drafts that the fallback keeps."""
         xp = namespace(draft, target)
         is_open = (_divergence(draft, target, self.divergence) <= self.threshold)[..., None]
         closed, residual = xp.zeros_like(draft), target

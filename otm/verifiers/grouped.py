@@ -57,7 +57,7 @@ class Grouped(LossyVerifier):
     margin: float = parameter(check_real, default=0.15, low=0.0, high=1.0)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Compare the masses of clusters; the residual is that of tokens."""
+        """Compare the masses of clusters; the residual is a law of tokens."""
         xp, p, q = namespace(draft, target), draft, target
         by_rank = isinstance(self.neighbours, int)
         if by_rank:

@@ -222,7 +222,7 @@ def _at_root(
 
 
 class _Tried(NamedTuple):
-    """What k tries with min(1, q/(γp)) do.
+    """The result of k tries with min(1, q/(γp)).
 
     Attributes:
         stays: min(p, q/γ), the mass that one try accepts, `(..., V)`.
@@ -282,7 +282,7 @@ def kseq_on_curve(curve: Curve, ks: Sequence[int]) -> Array:
 
 
 def kseq_roots(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return γ*_k and the slope and offset of the piece of H on which it lies, `(3, len(ks), ...)`.
+    """Return γ*_k with slope and offset of the piece of H at γ*_k, `(3, len(ks), ...)`.
 
     Without a sort where that can be had (`otm.overlap.rows`).
     """
@@ -332,7 +332,7 @@ def _exponents(ks: Sequence[int], like: Array) -> Array:
 
 
 def _roots_on(piece: Piece, ks: Sequence[int]) -> Array:
-    """Solve for γ* on the pieces on which it lies; see `kseq_roots`."""
+    """Solve for γ* on the piece around γ*; see `kseq_roots`."""
     xp, k = namespace(piece.slope), _exponents(ks, piece.slope[0, ...])
     # Where no ratio exceeds γ*, p = q: γ* = 1 and every draft is accepted.
     equal, left = piece.num_beyond == 0, clip(piece.low, 1.0, np.inf)
@@ -358,7 +358,7 @@ def _acceptance_at_root(roots: Array, ks: Sequence[int]) -> Array:
 
 
 def _slopes_of_acceptance(beta: Array, gamma: Array, s: Array, steepness: Array) -> Array:
-    """Return how the acceptance moves with H(γ*) at fixed γ*, `(len(ks), ...)`: (s β/γ)/(A + s
+    """Return the slope of the acceptance in H(γ*) at fixed γ*, `(len(ks), ...)`: (s β/γ)/(A + s
     B/γ²), see `_slopes_of_root`.
 
     Where p = q, at its largest value, 0; with disjoint supports 1.
@@ -369,7 +369,7 @@ def _slopes_of_acceptance(beta: Array, gamma: Array, s: Array, steepness: Array)
 
 
 def _slopes_of_root(beta: Array, gamma: Array, s: Array, steepness: Array) -> Array:
-    """Return how γ* moves with H(γ*) at fixed γ*, `(len(ks), ...)`: −(1 − s/γ)/(A + s B/γ²), s = k
+    """Return the slope of γ* in H(γ*) at fixed γ*, `(len(ks), ...)`: −(1 − s/γ)/(A + s B/γ²), s = k
     (1 − β)^{k−1}.
 
     By the implicit function theorem on H(γ) = p_acc(H(γ)/γ), where H = A γ + B; 0 where p = q or
@@ -412,8 +412,8 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
 
 
 def _solve_in_sections(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
-    """Return the same root where asking whether it is settled would wait for a device: a fixed
-    number of rounds, 8 bits each.
+    """Return the root of `_solve_between` without a wait for the device: a fixed number of rounds,
+    8 bits each.
 
     A bracket within [1, k] is cut into `_SECTIONS` parts of one ratio; log k parts by
     _SECTIONS^rounds are below 2⁻⁵².

@@ -1,4 +1,4 @@
-"""LANTERN: a draft is raised by the target mass of the tokens nearest to it."""
+"""LANTERN: a draft is raised by the target mass of the nearest tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from otm.verifiers.neighbourhood import (
 
 @dataclasses.dataclass(frozen=True)
 class Lantern(Raised):
-    """Accept x with min(1, h(x)/p(x)), h(x) = q(x) and what its nearest neighbours have of q.
+    """Accept x with min(1, h(x)/p(x)), h(x) = q(x) plus the target mass of x's nearest neighbours.
 
     Of x's neighbours in order of distance, the longest run with a sum of q of at most δ counts; for
     δ > 1 of at most (δ − 1) q(x). A rejected x is followed by a draw from ∝ (q − p)₊ with p set to
@@ -72,7 +72,7 @@ class Lantern(Raised):
         return self._raised(target, neighbour_table(self.neighbours, int(target.shape[-1])))[0]
 
     def prepare(self, problem: Problem) -> LanternRule:
-        """Compute what each draft is raised to, and where its residual leaves p out."""
+        """Compute the raised mass of each draft, and the tokens where its residual leaves p out."""
         table = neighbour_table(self.neighbours, problem.num_tokens)
         raised, counts = self._raised(problem.target, table)
         counts &= table != PAD
@@ -80,7 +80,9 @@ class Lantern(Raised):
         return LanternRule(problem=problem, raised=np.asarray(raised), spared=spared)
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
-        """Return the law of the output `(V,)`: what is kept, and every lost draft's residual."""
+        """Return the law of the output `(V,)`: the kept mass, and every rejected draft's
+        residual.
+        """
         rule, p, q = self.prepare(problem), problem.draft, problem.target
         kept, excess, both = np.minimum(p, rule.raised), np.maximum(q - p, 0.0), np.minimum(p, q)
         live = rule.spared != PAD
@@ -93,7 +95,7 @@ class Lantern(Raised):
         return np.asarray(kept + excess * share.sum() + both * spared)
 
     def _raised(self, target: Array, table: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Return h `(..., V)`, and which entries of the table count, `(..., V, m)`."""
+        """Return h `(..., V)`, and a mask of the table's entries that count, `(..., V, m)`."""
         near = at_neighbours(target, table)
         most = self.delta if self.delta <= 1.0 else (self.delta - 1.0) * target[..., None]
         counts = running_sum(near + 0.0) <= most + TIE

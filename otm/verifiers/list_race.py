@@ -1,4 +1,4 @@
-"""List races: k independent races draw the drafts, the target races on all of them at once.
+"""List races: k independent races draw the drafts, the target races on all k at once.
 
 Draft l is the winner of its own race, argmin_i E_i^l/p_i, so the drafts are i.i.d.; the output is
 argmin_i min_l E_i^l/q_i, whose law is q because the minimum over the lists of standard exponentials
@@ -82,7 +82,7 @@ class ListRace(Verifier):
     table_columns = ("list_race_rule_iid",)
 
     def prepare(self, problem: Problem) -> ListRaceRule:
-        """Nothing depends on the problem alone: a race compares arrival times."""
+        """Return the rule, which needs no preparation: a race compares arrival times."""
         return ListRaceRule(problem=problem)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
@@ -98,9 +98,9 @@ class ListRace(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ListRaceRule(Shared):
-    """k draft races and the target's race over them.
+    """k draft races and the target's race over all lists.
 
-    The state is the logarithms of their exponentials `(n, k, V)`.
+    The state is the logarithms of the exponentials `(n, k, V)`.
     """
 
     num_uniforms = 0  # none: the races are the randomness
@@ -120,14 +120,16 @@ class ListRaceRule(Shared):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Find the first of all arrivals under q; accept if it is its own list's draft."""
+        """Find the first of all arrivals under q; accept if the arrival is the list's own draft."""
         times = log_arrivals(require_state(state), self.problem.target)
         winner = np.argmin(times.reshape(len(times), -1), axis=1)
         lists, output = np.divmod(winner, self.problem.num_tokens)
         return output, drafts[np.arange(len(drafts)), lists] == output
 
     def joint(self) -> Coupling:
-        """Integrate over the target's time: the lists are independent given it and the winner."""
+        """Integrate over the target's time, given which, with the winner, the lists are
+        independent.
+        """
         problem, k = self.problem, self.problem.num_drafts
         tokens, smallest = sequences(problem)
         t, weights = _list_nodes(k, smallest)

@@ -1,4 +1,4 @@
-"""Lossy verifiers of one draft: accept it with some probability, otherwise draw from some law.
+"""Lossy verifiers of one draft: accept with some probability, otherwise draw from some law.
 
 A rule (keep, residual) accepts the draft x with probability keep(x) and otherwise draws from the
 residual. Its output law is
@@ -40,13 +40,13 @@ Fallback = Literal["target", "greedy"]
 
 @dataclasses.dataclass(frozen=True)
 class Lossy(Verifier):
-    """A verifier whose output law may differ from the target's, and is known in closed form."""
+    """A verifier whose output law may differ from the target's, in closed form."""
 
     lossless = False
 
     @property
     def entries_per_token(self) -> int:
-        """How many numbers are held at once for each token: its neighbours, of a rule with any."""
+        """Numbers held at once for each token: the number of neighbours, for a rule with any."""
         return num_neighbours(getattr(self, "neighbours", 1))
 
     @abc.abstractmethod
@@ -62,7 +62,7 @@ class LossyVerifier(Lossy):
 
     @abc.abstractmethod
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return the rule's two vectors and how often it rejects.
+        """Return the rule's two vectors and the rejection probability.
 
         Args:
             draft, target: p and q `(..., V)` in float64, of any array kind.
@@ -107,7 +107,7 @@ class AimedVerifier(LossyVerifier):
         """Return π `(..., V)` for p and q in float64."""
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Return min(1, π/p), (π − p)₊ over its sum, and that sum."""
+        """Return min(1, π/p), the normalised (π − p)₊, and Σ (π − p)₊."""
         law = self.aimed_law(draft, target)
         excess = namespace(law).clip(law - draft, 0.0, None)
         return keep_towards(law, draft), normalised_excess(excess, target), total(excess)
@@ -115,7 +115,7 @@ class AimedVerifier(LossyVerifier):
 
 @dataclasses.dataclass(frozen=True)
 class Raised(Lossy):
-    """A lossy verifier that raises each draft to h(x) and accepts it with min(1, h(x)/p(x)).
+    """A lossy verifier that raises each draft x to h(x) and accepts with min(1, h(x)/p(x)).
 
     A rejected draft is followed by a draw from a residual of its own, which does not return it.
     """
@@ -137,7 +137,7 @@ class Raised(Lossy):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RaisedRule(ResidualByDrafts):
-    """Such a verifier prepared for one problem.
+    """A `Raised` verifier prepared for one problem.
 
     Attributes:
         raised: h `(V,)`.

@@ -1,4 +1,4 @@
-"""Margin-aware verification (MARS): a small margin lets the second likeliest token pass too."""
+"""Margin-aware verification (MARS): with a small margin the second likeliest token passes too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, by
 
 @dataclasses.dataclass(frozen=True)
 class Mars(LossyVerifier):
-    """Accept the target's likeliest token, and its second if their logits z₂/z₁ > θ.
+    """Accept the target's likeliest token, and the second likeliest if the logits have z₂/z₁ > θ.
 
     Otherwise take the likeliest.
 
@@ -59,7 +59,7 @@ class Mars(LossyVerifier):
     fallback: Fallback = parameter(check_choice, default="greedy", choices=FALLBACKS)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Accept the likeliest token, and the second where it is close."""
+        """Accept the likeliest token, and the second likeliest where the margin is small."""
         xp = namespace(target)
         rank = by_rank(target)
         margin = math.exp(-(1.0 - self.theta) * self.top_logit) if self.theta < 1.0 else 1.0

@@ -1,4 +1,4 @@
-"""Single-draft rejection, the maximal coupling that speculative decoding began with."""
+"""Single-draft rejection, the maximal coupling of the first speculative decoding."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class MinHash(Verifier):
     table_columns = ("minhash_iid", "minhash_rule_iid")
 
     def prepare(self, problem: Problem) -> MinHashRule:
-        """Nothing depends on the problem alone: darts are compared with heights."""
+        """Return the rule, which needs no preparation: darts are compared with heights."""
         return MinHashRule(problem=problem)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:

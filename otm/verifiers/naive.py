@@ -1,4 +1,4 @@
-"""Sample the target and look whether the token was drafted: no coupling at all."""
+"""Naive verification: sample the target and accept a token that was drafted, without coupling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from otm.verifiers.rules import AcceptOneOrCatch
 
 @dataclasses.dataclass(frozen=True)
 class Naive(Verifier):
-    """Draw Y from the target, independently of the drafts, and accept it if it is among them.
+    """Draw Y from the target, independently of the drafts, and accept if Y was drafted.
 
         α = Σ_y q(y)·Pr(y ∈ S),
 
@@ -46,7 +46,7 @@ class Naive(Verifier):
     table_columns = ("naive_iid", "naive_greedy", "naive_top_k")
 
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
-        """Accept no draft: the draw from the target catches whichever it hits."""
+        """Accept no draft by itself: the draw from the target accepts any draft that it hits."""
         q = problem.target
         return AcceptOneOrCatch(problem=problem, position=0, keep=np.zeros(len(q) + 1), residual=q)
 

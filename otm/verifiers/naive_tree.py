@@ -16,7 +16,7 @@ from otm.verifiers.rules import AcceptOneOrCatch, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class NaiveTree(Verifier):
-    """Couple Y maximally with the first draft, and accept it if it equals any of the drafts.
+    """Couple Y maximally with the first draft, and accept if Y equals any draft.
 
     Accept x₁ with probability min(1, q/p), else draw Y ∝ (q − p)₊; Y counts as accepted if it is
     any of the drafts.

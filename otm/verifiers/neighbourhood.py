@@ -1,4 +1,4 @@
-"""Tokens that stand for each other: what rules of image and action models know of a vocabulary."""
+"""Neighbourhoods of tokens, for rules of image and action models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from otm.pmf import check_count, plain_integers
 
 @dataclasses.dataclass(frozen=True)
 class NeighbourTable:
-    """The neighbours of each token; two tables are equal if their entries are.
+    """The neighbours of each token; two tables are equal if all entries are.
 
     Attributes:
         tokens: the neighbours `(V, m)`, the nearest first, −1 for none; read-only.
@@ -34,7 +34,7 @@ Neighbours = int | NeighbourTable
 
 
 def check_neighbours(value: Any, *, name: str) -> Neighbours:
-    """Return a count of at least 1 or a table of other tokens, none twice for a token."""
+    """Return a count of at least 1, or a table of other tokens without repetitions in a row."""
     if isinstance(value, NeighbourTable):
         return value  # from another scheme
     if isinstance(value, int | np.integer):

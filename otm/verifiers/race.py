@@ -66,7 +66,8 @@ MAX_DRAFTABLE = 512
 """Largest number of tokens of positive draft probability for the exact value with k > 1."""
 
 MAX_PATHS = 200_000
-"""Largest number of (draft sequence, output) pairs whose joint probability is integrated for k > 1.
+"""Largest number of (draft sequence, output) pairs whose joint probability is integrated for k >
+1.
 """
 
 _PATHS_AT_ONCE = 256
@@ -130,7 +131,7 @@ class Race(CurvedVerifier):
     table_columns = ("race_iid", "race_threshold_race")
 
     def prepare(self, problem: Problem) -> RaceRule:
-        """Nothing depends on the problem alone: a race compares arrival times."""
+        """Return the rule, which needs no preparation: a race compares arrival times."""
         return RaceRule(problem=problem)
 
     def curve(self, problem: Problem, ks: Sequence[float], by: Definition) -> Array:
@@ -151,9 +152,9 @@ class Race(CurvedVerifier):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RaceRule(Shared):
-    """Both races on shared exponentials; the state is their logarithms `(n, V)`.
+    """Both races on shared exponentials, whose logarithms `(n, V)` are the state.
 
-    Where tokens arrive again and again, it is of their first points.
+    Where tokens arrive again and again, the state holds the first points.
     """
 
     num_uniforms = 0  # none: the race is the randomness
@@ -165,7 +166,7 @@ class RaceRule(Shared):
         return self.problem.num_tokens * (law.k if isinstance(law, IID) else 1)
 
     def draw(self, uniforms: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Run the draft race and keep its first k arrivals, in order, or those in time."""
+        """Run the draft race and keep the first k arrivals in order, or the arrivals in time."""
         state = log_exponentials(uniforms)
         if self.num_draft_uniforms > self.problem.num_tokens:
             size = (len(uniforms), -1, self.problem.num_tokens)
@@ -182,7 +183,7 @@ class RaceRule(Shared):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Run the target's race on the drafter's exponentials; accept if its winner was drafted."""
+        """Run the target's race on the drafter's exponentials; accept a winner that was drafted."""
         output = np.argmin(log_arrivals(require_state(state), self.problem.target), axis=1)
         return output, is_member(output, drafts)
 
@@ -217,7 +218,9 @@ def _winners_inside(problem: Problem, c: float, members: NDArray[np.bool_]) -> N
 
 
 def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Return the k earliest tokens `(n, k)` of each row in order, −1 for one that never arrives."""
+    """Return the k earliest tokens `(n, k)` of each row in order, −1 for a token that never
+    arrives.
+    """
     count = min(k, log_times.shape[1])
     early = np.argpartition(log_times, count - 1, axis=1)[:, :count]
     times = np.take_along_axis(log_times, early, axis=1)
@@ -330,7 +333,7 @@ def _arrivals_coupling(
 def _next_arrivals(
     drafts: NDArray[np.int64], active: NDArray[np.float64], again: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the rate of arrivals and the chance that one is the next drafted, `(n, V, k)`."""
+    """Return the rate of arrivals and the probability of the next drafted token, `(n, V, k)`."""
     num_tokens, length = len(active), drafts.shape[1]
     exits, chances = (np.zeros((len(drafts), num_tokens, length)) for _ in range(2))
     left = np.tile(active, (len(drafts), 1))
@@ -349,7 +352,9 @@ def _next_arrivals(
 def _arrive_now(
     state: NDArray[np.float64], drafts: NDArray[np.int64], winners: NDArray[np.int64]
 ) -> None:
-    """Let the winners y that arrive now be the next drafted token; other unfinished paths end."""
+    """Replace the winners y that arrive now by the next drafted token; other unfinished paths
+    end.
+    """
     is_next = drafts[:, None, :] == winners[:, None]
     before = state[:, winners]
     after = np.zeros_like(before)
@@ -374,7 +379,7 @@ def _evolve(
 
 
 def _transitions(rates: NDArray[np.float64], steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return exp of the generator with −rates on its diagonal and `steps` above it."""
+    """Return the exponential of the generator with diagonal −rates and superdiagonal `steps`."""
     # Scaling and squaring. With rates below 1/8 the Taylor series of an entry is led by its first
     # term and hardly cancels, and later products have non-negative terms only; the diagonal, known
     # exactly, is put in at every squaring, so errors add up instead of doubling.

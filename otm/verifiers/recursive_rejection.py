@@ -34,7 +34,7 @@ from otm.verifiers.rules import AcceptInTurn, single_draft_rejection
 
 @dataclasses.dataclass(frozen=True)
 class RecursiveRejection(CurvedVerifier):
-    """Try the drafts in turn, each by single-draft rejection with the residual left so far.
+    """Try the drafts in turn, each by single-draft rejection against the current residual.
 
     r₀ = q; draft i is accepted with probability min(1, r_{i−1}(x)/p(x)); on rejection r_i ∝
     (r_{i−1} − p)₊. After k rejections the output is drawn from r_k.
@@ -72,7 +72,7 @@ class RecursiveRejection(CurvedVerifier):
     table_columns = ("recursive_rejection_iid",)
 
     def prepare(self, problem: Problem) -> AcceptInTurn | RecursiveRejectionWithoutReplacementRule:
-        """Compute k acceptance vectors and the last residual, or running sums that give them."""
+        """Compute k acceptance vectors and the last residual, or running sums for both."""
         if isinstance(problem.law, WithoutReplacement):
             return RecursiveRejectionWithoutReplacementRule.of(problem)
         residual = problem.target
@@ -83,7 +83,9 @@ class RecursiveRejection(CurvedVerifier):
         return AcceptInTurn(problem=problem, keep=np.stack(stages), residual=residual)
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
-        """Evaluate one recursion to max(ks), batched; without replacement sum over paths, a row."""
+        """Evaluate one recursion to max(ks), batched; without replacement sum over paths, row by
+        row.
+        """
         if not isinstance(problem.law, WithoutReplacement):
             return _without_order(problem.draft, problem.target, ks)
         purpose = "The exact acceptance without replacement"
@@ -144,7 +146,7 @@ def _without_order(draft: Array, target: Array, ks: Sequence[int]) -> Array:
 
 
 def _levels_in_turn(draft: Array, target: Array, ks: Sequence[int]) -> Array:
-    """Return H(t_k) for each k with the gradient that the levels before it pass on."""
+    """Return H(t_k) for each k, with the gradient passed on by the earlier levels."""
     xp = namespace(draft, target)
     level = xp.ones_like(total(untracked(target)))
     moved, heights = 0.0 * level, {}

@@ -125,7 +125,7 @@ class RecursiveRejectionWithoutReplacementRule(Conditional):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Residuals:
-    """Running sums of p and q in descending order of q/p, which give (q − θp)₊ for any θ.
+    """Running sums of p and q in descending order of q/p, from which (q − θp)₊ follows for any θ.
 
     θ adds up to q/p of the last token left, so q is counted in parts of `SCALE`: neither then
     overflows, whatever p is.
@@ -191,7 +191,7 @@ class Residuals:
     def draw_rejected(
         self, theta: Floats, after: Floats, taken: NDArray[np.int64], uniforms: Floats
     ) -> NDArray[np.int64]:
-        """Draw a draft as it is given that this stage rejects it.
+        """Draw a draft from the draft law given the rejection at this stage.
 
         Its law is ∝ (θ′p − max(q, θp))₊ off the tokens `taken` `(n, j)`. First the gap
         between taken tokens is drawn, then the token in it.
@@ -217,7 +217,7 @@ class Residuals:
         return np.asarray(self.tokens[np.minimum(found, len(self.tokens) - 1)[:, 0]])
 
     def _count_above(self, theta: Floats) -> NDArray[np.int64]:
-        """Return how many tokens have q/p > θ: the first ones."""
+        """Return the number of tokens with q/p > θ, which are the first ones in order."""
         return np.asarray(np.searchsorted(self.falling, -theta, side="left"))
 
     def _sum(self, count: NDArray[np.intp], theta: Floats) -> Floats:
@@ -266,7 +266,7 @@ def exact_acceptance(problem: Problem) -> float:
 
 
 def with_path_gradient(value: float, draft: Array, target: Array, problem: Problem) -> Array:
-    """Attach its gradient to an exact acceptance, from the same sum over paths.
+    """Attach the gradient to an exact acceptance, from the same sum over paths.
 
     On a path every stage is a quotient of numbers θ, G(θ), R, and G(θ) is linear in p and q over
     the tokens with q > θp: once these are found nothing is left but arithmetic.

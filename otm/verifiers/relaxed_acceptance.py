@@ -1,4 +1,4 @@
-"""Relaxed acceptance: any of the target's likeliest tokens will do."""
+"""Relaxed acceptance: any of the target's likeliest tokens passes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, by
 
 @dataclasses.dataclass(frozen=True)
 class RelaxedAcceptance(LossyVerifier):
-    """Accept x iff it is among the target's N likeliest and q(x) ≥ max q − δ, else draw from q.
+    """Accept x iff x is among the target's N likeliest and q(x) ≥ max q − δ, else draw from q.
 
     Sides within 1e-12 count as equal.
 
@@ -47,7 +47,7 @@ class RelaxedAcceptance(LossyVerifier):
     fallback: Fallback = parameter(check_choice, default="target", choices=FALLBACKS)
 
     def keep_and_residual(self, draft: Array, target: Array) -> tuple[Array, Array, Array]:
-        """Accept the tokens that are both likely enough and among the likeliest."""
+        """Accept the tokens that are likely enough and among the likeliest."""
         xp = namespace(target)
         likely = target >= xp.max(target, axis=-1, keepdims=True) - self.delta - TIE
         passes = likely & (by_rank(target) < self.top)

@@ -1,4 +1,4 @@
-"""The rules that several verifiers share: drafts in turn, one draft, or residuals by drafts.
+"""Rules of several verifiers: drafts in turn, one draft, or residuals by drafts.
 
 A rejected draft leaves a residual, the law of the output if nothing is accepted. What sets the
 verifiers apart is which keep probabilities and which residual they compute; what follows, as a law
@@ -38,14 +38,14 @@ class AcceptInTurn(Conditional):
         return self.problem.num_drafts + 1
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Follow each draft to its acceptance; what survives all of them goes to the residual."""
+        """Follow each draft to acceptance; the mass rejected by all drafts goes to the residual."""
         accepted, left = accepted_in_turn(drafts, self._keep(drafts), self.problem.num_tokens)
         return accepted, left[:, None] * self.residual
 
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the first draft that wins its accept step, else a residual draw."""
+        """Return the first draft that passes the accept step, else a residual draw."""
         return first_accepted(
             drafts,
             uniforms[:, :-1] < self._keep(drafts),
@@ -76,7 +76,7 @@ class AcceptOneOrCatch(Conditional):
     residual: NDArray[np.float64]
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Put keep on the draft, the rest on the residual; what lies on any draft is accepted."""
+        """Put keep on the draft, the rest on the residual; mass on any draft is accepted."""
         tried = drafts[:, self.position]
         law = (1.0 - self.keep[tried])[:, None] * self.residual
         law[np.arange(len(drafts)), tried] += self.keep[tried]
@@ -109,7 +109,7 @@ class ResidualByDrafts(Conditional):
         """Return the weights `(V,)` of the draw after the rejection of drafts `(k,)`."""
 
     def split(self, drafts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Put what each draft adds on it, and what is left after the last on the residual."""
+        """Put the added acceptance of each draft on the draft, and the rest on the residual."""
         reached, rows = self.cumulative_acceptance(drafts), np.arange(len(drafts))
         accepted, residual = np.zeros((2, len(drafts), self.problem.num_tokens))
         for draft, chance in zip(drafts.T, np.diff(reached, axis=1, prepend=0.0).T, strict=True):
@@ -122,7 +122,7 @@ class ResidualByDrafts(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Look up where the uniform falls; drafts that are rejected alike share a residual."""
+        """Look up the place of the uniform; drafts that are rejected alike share a residual."""
         wins = uniforms[:, :1] < self.cumulative_acceptance(drafts)
         otherwise = np.zeros(len(drafts), dtype=np.int64)
         lost = np.flatnonzero(~wins.any(axis=1))
@@ -151,7 +151,7 @@ def accepted_in_turn(
 def first_accepted(
     drafts: NDArray[np.int64], wins: NDArray[np.bool_], otherwise: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the first draft of each row that won, or `otherwise`, and whether any did."""
+    """Return the first winning draft of each row, or `otherwise`, and a flag for any win."""
     accepted = np.asarray(wins.any(axis=1))
     first = np.take_along_axis(drafts, wins.argmax(axis=1)[:, None], axis=1)[:, 0]
     return np.where(accepted, first, otherwise), accepted

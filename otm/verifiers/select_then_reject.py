@@ -1,4 +1,4 @@
-"""The canonical decomposition: select one draft, then reject it against its own law.
+"""The canonical decomposition: select one draft, then reject against the law of the selection.
 
 Whatever rule selects, the selected token has some law s, and accepting it with probability min(1,
 q/s), else drawing from (q − s)₊, gives the target exactly and accepts Σ min(s, q). Some selection
@@ -40,13 +40,13 @@ _IN_CORE = 1e-8  # ten times the gap that otm.optimum certifies
 
 @dataclasses.dataclass(frozen=True)
 class SelectionVerifier(Verifier):
-    """A verifier that selects one draft, of some law s, and accepts it with min(1, q/s)."""
+    """A verifier that selects one draft, with a law s, and accepts with min(1, q/s)."""
 
     lossless = True
 
     @abc.abstractmethod
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
-        """Compute the selection, its law s, and acceptance and residual against it."""
+        """Compute the selection with the law s, the acceptance and the residual."""
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Return Σ min(s, q); by membership sum over every draft sequence."""
@@ -58,7 +58,7 @@ class SelectionVerifier(Verifier):
 
 @dataclasses.dataclass(frozen=True)
 class SelectThenReject(SelectionVerifier):
-    """Select one draft by any rule, then accept it with probability min(1, q/s).
+    """Select one draft by any rule, then accept with probability min(1, q/s).
 
     s is the true law of the selected token.
 
@@ -108,7 +108,7 @@ class SelectThenReject(SelectionVerifier):
             )
 
     def prepare(self, problem: Problem) -> SelectThenRejectRule:
-        """Enumerate the drafts for the law s of the selected token, and reject against it."""
+        """Enumerate the drafts for the law s of the selected token, and reject against s."""
         selection = _PlanSelection.of(_plan(problem)) if self.selection is None else self.selection
         table = live_drafts(problem.law, problem.draft)
         weights = table.mass[:, None] * _weights(selection, problem, table.tokens)
@@ -122,7 +122,9 @@ class SelectThenReject(SelectionVerifier):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SelectThenRejectRule(Conditional):
-    """A selection, the law s of what it selects `(V,)`, and acceptance and residual against it."""
+    """A selection, the law s of the selected token `(V,)`, and acceptance and residual against
+    s.
+    """
 
     num_uniforms = 3  # one for the selection, one for the accept step, one for the residual draw
 
@@ -146,7 +148,7 @@ class SelectThenRejectRule(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Select a draft, accept it where η < q(x)/s(x), otherwise draw from the residual."""
+        """Select a draft, accept where η < q(x)/s(x), otherwise draw from the residual."""
         cumulative = np.cumsum(_weights(self.selection, self.problem, drafts), axis=1)
         reached = cumulative > (uniforms[:, 0] * cumulative[:, -1])[:, None]
         selected = np.take_along_axis(drafts, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
@@ -155,7 +157,7 @@ class SelectThenRejectRule(Conditional):
 
 
 def selection_with_law(problem: Problem, *, law: object) -> Selection:
-    """Return a selection rule whose selected token has a given law s, if the drafts allow it.
+    """Return a selection rule whose selected token has a given law s, if possible for the drafts.
 
     s can be had exactly when s(B) ≥ b(B) = Pr(all drafts in B) for every token set B, that is, when
     α* of the target s is 1: the plan that couples the drafts with s then always selects a draft.
@@ -198,7 +200,7 @@ def selection_with_law(problem: Problem, *, law: object) -> Selection:
 
 
 def _plan(problem: Problem) -> Optimum:
-    """Solve the linear program, or refuse before it takes minutes."""
+    """Solve the linear program, or refuse a program that would take minutes."""
     single = problem.single(purpose="A selection by the linear program's plan")
     size = single.law.num_sequences(single.num_tokens)
     if size > MAX_PLANNED_SEQUENCES:
@@ -225,7 +227,7 @@ class _PlanSelection:
 
     @classmethod
     def of(cls, solved: Optimum) -> _PlanSelection:
-        """Look up the share of each set's tokens, `(m, k)` as the sets list them."""
+        """Look up the share of each set's tokens, `(m, k)` in the order of the sets."""
         tokens, plan = solved.sets.tokens, solved.plan.tocoo()
         share = np.zeros(tokens.shape)
         share[plan.row, (tokens[plan.row] == plan.col[:, None]).argmax(axis=1)] = plan.data
@@ -249,7 +251,7 @@ class _PlanSelection:
 def _weights(
     selection: Selection, problem: Problem, drafts: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Ask a selection rule for its weights and check them."""
+    """Call a selection rule and check the weights."""
     weights = np.asarray(selection(problem, drafts), dtype=np.float64)
     if weights.shape != drafts.shape:
         raise InvalidParameter(

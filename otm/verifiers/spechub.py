@@ -1,4 +1,5 @@
-"""SpecHub: the draft model's favourite is one of two drafts and takes what the other leaves.
+"""SpecHub: the draft model's favourite is one of two drafts and takes the mass that the other
+leaves.
 
 The hub a = argmax p is one draft, the other is x ~ p renormalised off the hub. SpecHub draws the
 pair in an order of its own: (x, a) with mass p(x), (a, x) with mass p(a)·p(x)/(1 − p(a)), so that
@@ -94,7 +95,7 @@ class SpecHub(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SpecHubRule(Conditional):
-    """What `SpecHub.prepare` computes.
+    """SpecHub prepared for one problem.
 
     Attributes:
         hub_ahead: p(a), the probability that the pair was drawn as (a, x).
@@ -149,5 +150,5 @@ class SpecHubRule(Conditional):
 
 
 def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return part/whole, 1 where the whole is nothing."""
+    """Return part/whole, 1 where the whole is 0."""
     return np.divide(part, whole, out=np.ones_like(whole), where=whole > 0)

@@ -1,4 +1,4 @@
-"""Sample the target and match, with thresholds that let a draft pass before."""
+"""Sample the target and match, with thresholds that let a draft pass earlier."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class ThresholdMatching(Lossy):
         object.__setattr__(self, "accumulated", max(self.accumulated, _LEAST))
 
     def prepare(self, problem: Problem) -> ThresholdRule:
-        """Return the rule, which needs the thresholds only."""
+        """Return the rule, which needs only the thresholds."""
         return ThresholdRule(problem=problem, single=self.single, accumulated=self.accumulated)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
-        """Return the mean acceptance over what is drafted, batched."""
+        """Return the mean acceptance over the drafts, batched."""
         law = problem.law
 
         def values(p: Array, q: Array) -> Array:
@@ -83,13 +83,15 @@ class ThresholdMatching(Lossy):
         return by_rows(values, problem.draft, problem.target)[0]
 
     def _accepted(self, likeliest: Array, mass: Array) -> Array:
-        """Return the acceptance of drafts with this largest and this total target mass."""
+        """Return the acceptance of drafts from the largest and the total target mass of all
+        drafts.
+        """
         xp = namespace(mass)
         matched = xp.clip(mass / self.accumulated, None, 1.0)
         return xp.where(likeliest >= self.single - TIE, xp.ones_like(matched), matched)
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
-        """Return the law of the output `(V,)`, over every token as the one draft if it is i.i.d."""
+        """Return the law of the output `(V,)`, summed over every token as the one i.i.d. draft."""
         rule = self.prepare(problem)
         if isinstance(problem.law, TopK):
             accepted, residual = rule.split(problem.law.enumerate(problem.draft).tokens)
@@ -109,7 +111,7 @@ class ThresholdRule(ResidualByDrafts):
     accumulated: float
 
     def cumulative_acceptance(self, drafts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Add the masses up; from a draft beyond the single threshold on nothing is left."""
+        """Sum the masses; from a draft beyond the single threshold on everything is accepted."""
         mass = np.where(drafts == PAD, 0.0, self.problem.target[drafts])
         passed = np.maximum.accumulate((drafts != PAD) & (mass >= self.single - TIE), axis=1)
         return np.asarray(

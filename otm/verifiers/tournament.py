@@ -1,4 +1,4 @@
-"""Khisti et al.'s scheme: drafts meet in pairs, and a small linear program decides.
+"""Khisti et al.'s scheme: drafts are compared in pairs, and a small linear program decides.
 
 The selected draft of the canonical decomposition need not come from a plan over all draft
 sequences. Two drafts at a time are enough to describe a selection: x beats y with a probability of
@@ -33,7 +33,7 @@ _SCALE = 2.0**20  # solver tolerances are absolute, masses of pairs are small
 
 @dataclasses.dataclass(frozen=True)
 class Tournament(SelectionVerifier):
-    """Let drafts meet in pairs and accept the last winner with min(1, q/s), s its law.
+    """Let drafts meet in pairs and accept the last winner, of law s, with min(1, q/s).
 
     The winner so far, of law p₁, meets a draft of law p₂ = p: among the tokens with the largest q −
     p₁p₂ the shares are those that maximise Σ min(law, q) over them; otherwise the token with the
@@ -97,7 +97,7 @@ class Tournament(SelectionVerifier):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Match:
-    """How two tokens decide which is kept, and the law of the one that is.
+    """The decision between two tokens, and the law of the kept token.
 
     Attributes:
         place: each token's place in the order of q − p₁p₂, the largest first, `(V,)`.

@@ -72,7 +72,7 @@ class TransportPlanRule(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Draw from the plan's row of the drafted set, and from the residual where it ends."""
+        """Draw from the plan's row of the drafted set, and from the residual beyond the row."""
         plan = self.solved.plan
         rows, which = np.unique(self._sets(drafts), return_inverse=True)
         output = inverse_cdf(self.residual, uniforms[:, 1])

@@ -19,7 +19,7 @@ from otm.verifiers.optimal.verifier import OptimalRule, optimal_rule
 
 @dataclasses.dataclass(frozen=True)
 class TvOptimal(Lossy):
-    """Select a draft as the optimal verifier does, and verify it towards π = q + λ (s − q).
+    """Select a draft like the optimal verifier, and verify towards π = q + λ (s − q).
 
     s is the law of the selected draft, λ = min(1, ε/(1 − α*)).
 
@@ -56,7 +56,7 @@ class TvOptimal(Lossy):
     tv: float = parameter(check_real, default=0.05, low=0.0, high=1.0)
 
     def prepare(self, problem: Problem) -> OptimalRule:
-        """Prepare the optimal verifier and the part of its rejections that is forgiven."""
+        """Prepare the optimal verifier, with a part of all rejections forgiven."""
         rule = optimal_rule(problem)
         rejected = rule.built.gain
         return dataclasses.replace(

@@ -50,7 +50,7 @@ _IMAGINARY = 1e-30
 def chosen_law(
     draft: Floats, weights: Floats, k: int, *, outside: float = 0.0, error: float = 1e-15
 ) -> tuple[Floats, Floats]:
-    """Return the law of the draft chosen by weights, and its diagonal part, `(V,)` each.
+    """Return the law of the draft chosen by weights, and the diagonal part, `(V,)` each.
 
     s(y) = Pr(y is chosen) and Σ_{A∋y} Pr(S = A) (w(y)/w(A))², for k drafts without replacement.
 
@@ -96,7 +96,7 @@ def chosen_beside(
 def _sums(
     draft: Floats, weights: Floats, tilt: NDArray[Any], k: int, outside: float, error: float
 ) -> NDArray[Any]:
-    """Return what `chosen_law` does, each Pr(S = A) times the tilts of A, `(2, V)`."""
+    """Return the sums of `chosen_law`, each Pr(S = A) times the tilts of A, `(2, V)`."""
     order = np.argsort(-draft, kind="stable")
     tokens = p, w, _ = draft[order], weights[order], tilt[order]
     sums = np.zeros((2, len(p)), dtype=tilt.dtype)
@@ -120,7 +120,8 @@ def _sums(
 
 
 def _arrival_times(p: Floats, k: int, outside: float, error: float) -> tuple[float, Floats]:
-    """Return the step h of log t, and nodes t where the k-th arrival can be, in parts of `ROOM`.
+    """Return the step h of log t, and the nodes t where the k-th arrival is possible, in units of
+    `ROOM`.
 
     p is in descending order; in these parts every t is a float.
     """
@@ -239,7 +240,7 @@ def _tail_state(
 def _times(
     state: NDArray[Any], factor: tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 ) -> NDArray[Any]:
-    """Multiply by one token's factor: it has not arrived, it has, or it is the last."""
+    """Multiply by the factor of one token: not arrived, arrived, or the last arrival."""
     stay, arrive, last = factor
     product = stay * state
     product[:, 1:] += arrive * state[:, :-1]

@@ -44,7 +44,7 @@ _Evaluation = Callable[[Floats], tuple[Floats, Floats]]
 
 @dataclasses.dataclass(frozen=True)
 class WithoutReplacementOptimal(Verifier):
-    """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then verify it as a single draft.
+    """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then verify this as a single draft.
 
     It is accepted with probability min(1, q/s), s the law of the chosen draft.
 
@@ -103,7 +103,7 @@ class WithoutReplacementOptimal(Verifier):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Weights:
-    """A choice ∝ `first` among the drafts, ∝ `second` where none has a first weight, else even.
+    """A choice ∝ `first` among the drafts, ∝ `second` where no draft has a first weight, else even.
 
     Attributes:
         first, second: weights of the tokens and, last, of "no draft", which are 0, `(V + 1,)`.
@@ -122,7 +122,7 @@ class Weights:
 
 
 def _search(problem: Problem, tolerance: float) -> tuple[Weights, Floats]:
-    """Return weights and the law of the draft that they choose."""
+    """Return weights and the law of the draft chosen by these weights."""
     p, q, k = problem.draft, problem.target, problem.num_drafts
     support = p > 0
     log_weights = np.zeros(len(p))
@@ -259,7 +259,7 @@ class _WeightProgram:
         return np.asarray(self.sign * np.clip(moved, 0.0, _LARGEST_LOG_WEIGHT) - theta)
 
     def _step(self, theta: Floats, law: Floats, curvature: Floats) -> Floats:
-        """Return Newton's step as if a token's competitors were independent of it.
+        """Return Newton's step as if a token's competitors were independent of the token.
 
         Diagonal c = s − own, the rank one cc'/Σc: the step is log(q/s)·s/c and a constant on the
         tokens that are free to move.

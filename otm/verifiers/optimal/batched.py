@@ -1,5 +1,5 @@
-"""The binned optimal verifier for a whole batch: the tokens stay on their device, a few thousand
-numbers per row do not.
+"""The binned optimal verifier for a whole batch: tokens stay on the device, and only a few thousand
+numbers per row move to the host.
 
 A decoder verifies every step, for many rows at once, with distributions that live on a GPU. The
 binned form (`otm.verifiers.optimal.bins`) splits that work by size:
@@ -66,7 +66,7 @@ _FEWEST_CHUNKS = (
 
 
 def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
-    """Prepare the binned optimal verifier for every row of a batch, on the device of its arrays.
+    """Prepare the binned optimal verifier for every row of a batch, on the arrays' device.
 
     s = p·a_b, a the levels of `otm.Optimal(bins=bins)` on the row's bins of log(q/p).
 
@@ -201,8 +201,8 @@ class BatchedOptimalRule:
 
     @property
     def lower(self) -> Array:
-        """Σ min(s, q), what the rule accepts, a float or `(...)` in float64. Cost: O(V) per row at
-        every call.
+        """Σ min(s, q), the acceptance of the rule, a float or `(...)` in float64. Cost: O(V) per
+        row at every call.
         """
         xp = namespace(self._index)
         parts = []
@@ -213,7 +213,7 @@ class BatchedOptimalRule:
 
     @property
     def selection_law(self) -> Array:
-        """Law s `(..., V)`, float64, of the selected draft as the pieces have it. Cost: O(V) per
+        """Law s `(..., V)`, float64, of the selected draft from the actual pieces. Cost: O(V) per
         row at every call.
         """
         xp = namespace(self._index)
@@ -328,20 +328,20 @@ class BatchedOptimalRule:
         return gather(tokens, best[..., None])[..., 0]
 
     def _at(self, tokens: Array) -> tuple[Array, Array]:
-        """Return q and s of these tokens `(rows, n)`, in float64."""
+        """Return q and s of tokens `(rows, n)`, in float64."""
         xp = namespace(tokens)
         p = xp.astype(gather(self._rows.draft, tokens), xp.float64) / self._rows.draft_sum
         q = xp.astype(gather(self._rows.target, tokens), xp.float64) / self._rows.target_sum
         return q, p * gather(self._achieved, xp.astype(gather(self._index, tokens), xp.int64))
 
     def _selected_law(self, rows: Any, draft: Array) -> Array:
-        """Return s of these rows, given their p in float64."""
+        """Return s of the chosen rows, given p in float64."""
         xp = namespace(draft)
         return draft * gather(self._achieved[rows, :], xp.astype(self._index[rows, :], xp.int64))
 
     def _residual_draws(self, accepted: Array, uniforms: Array) -> Array:
-        """Draw from ∝ (q − s)₊ by inverse CDF in the rows that reject a draw, `(rows, n)`;
-        elsewhere the entries mean nothing.
+        """Draw from ∝ (q − s)₊ by inverse CDF in the rows that reject a draft, `(rows, n)`;
+        elsewhere the entries are meaningless.
         """
         xp = namespace(accepted)
         drawn = xp.zeros(accepted.shape, dtype=xp.int64, device=accepted.device)
@@ -394,9 +394,7 @@ def _draws(mass: Array, uniforms: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Rows:
-    """The problem with its leading axes flattened, and the float64 sums `(rows, 1)` that float32
-    rows are divided by.
-    """
+    """The problem with flattened leading axes, and the float64 sums `(rows, 1)` of float32 rows."""
 
     batch_shape: tuple[int, ...]
     draft: Array
@@ -426,11 +424,11 @@ class _Rows:
 
     @property
     def number(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return int(self.draft.shape[0])
 
     def chunks(self, number: int | None = None) -> Iterator[slice]:
-        """Cut that many rows, all by default, into slices whose temporaries stay small."""
+        """Cut `count` rows, all by default, into slices whose temporaries stay small."""
         count = self.number if number is None else number
         elements = (
             arrays.CHUNK_ELEMENTS if arrays.is_on_host(self.draft) else arrays.CHUNK_ON_DEVICE
@@ -439,7 +437,7 @@ class _Rows:
         return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
     def wide(self, rows: Any) -> tuple[Array, Array]:
-        """Return p and q of these rows in float64, summing to 1."""
+        """Return p and q of the chosen rows in float64, summing to 1."""
         xp = namespace(self.draft)
         if self.draft.dtype == xp.float64:
             return self.draft[rows, :], self.target[rows, :]
@@ -449,7 +447,7 @@ class _Rows:
         return p, q
 
     def unflatten(self, array: Array) -> Array:
-        """Give `(rows, ...)` its leading axes back."""
+        """Restore the leading axes of an array `(rows, ...)`."""
         return namespace(array).reshape(array, (*self.batch_shape, *tuple(array.shape[1:])))
 
 

@@ -1,5 +1,4 @@
-"""The optimum between two certificates in O(V), without sorting: tokens of similar q/p are treated
-alike.
+"""The optimum between two certificates in O(V), without sorting: tokens of similar q/p share a bin.
 
 Group the tokens of supp p into bins of log(q/p) and give all tokens of a bin the same score law.
 Each bin is then one token of a smaller problem with masses P_b = P(bin), Q_b = Q(bin), and three
@@ -57,8 +56,8 @@ class Cells:
 
 
 def bin_tokens(draft: Array, target: Array, bins: int, steepest: float) -> Cells:
-    """Group tokens into bins of log₂(q/p), equally wide from −24 to that of the steepest rise of b;
-    whatever lies outside joins the end bins.
+    """Group tokens into bins of log₂(q/p), equally wide from −24 to the steepest rise of b; ratios
+    outside join the end bins.
 
     Target mass of tokens with p = 0 belongs to no bin. Cost: O(V), one logarithm per token.
     """
@@ -94,7 +93,7 @@ def check_bins(bins: object) -> int:
 
 
 def require_curve(problem: Problem) -> CurveLaw:
-    """Return the problem's law if its b(T) is a function of P(T), or raise `Unsupported`."""
+    """Return the problem's law if b(T) is a function of P(T), or raise `Unsupported`."""
     return require_law(
         problem,
         CurveLaw,  # type: ignore[type-abstract]  # any of its kind

@@ -1,5 +1,5 @@
-"""Draws from what is left of the target after a rejection, compiled: one pass over a row, nothing
-as wide as the vocabulary kept.
+"""Compiled draws from the residual of the target after a rejection: one pass over a row, in little
+memory.
 
 The residual ∝ (q − s)₊ is summed in blocks of `_BLOCK` tokens; the running sum of the blocks tells
 in which one a draw lies, and that block alone is walked through. A draw is what the inverse of the
@@ -24,7 +24,7 @@ _FAST = frozenset({"reassoc", "contract", "nsz"})
 
 
 def try_out() -> None:
-    """Draw from one row of one token: what is compiled is loaded or made now."""
+    """Draw from one row of one token, so that the compiled code is loaded or made now."""
     one = np.ones((1, 1))
     binned(
         one,
@@ -48,7 +48,7 @@ def binned(
     rows: Tokens,
     uniforms: Floats,
 ) -> Tokens:
-    """Draw from ∝ (q − p a_b)₊ of some rows of a batch, or from q where that is nothing.
+    """Draw from ∝ (q − p a_b)₊ of some rows of a batch, or from q where the residual is 0.
 
     Args:
         p, q: masses `(rows, V)`, float32 or float64; `p_sum`, `q_sum` are what they are divided by,
@@ -69,7 +69,7 @@ def binned(
 
 @compile_once(fastmath=_FAST)
 def _find(blocks: Floats, total: float, uniform: float) -> tuple[int, float]:
-    """Return the block in which a draw lies, and how much of it lies before the draw."""
+    """Return the block of a draw, and the mass of the block before the draw."""
     wanted, before, last = uniform * total, 0.0, 0
     for b in range(len(blocks)):
         if blocks[b] > 0.0:

@@ -144,11 +144,11 @@ def score_pieces(
 
 
 def _parts(atom: int, mass: float, gap: float, absorbed: list[_Block]) -> _Parts:
-    """Tile a block: the atom's pieces lie above, between and below the blocks it absorbed, which
-    come from the top down.
+    """Tile a block: pieces of the atom above, between and below the absorbed blocks, from the top
+    down.
 
-    The last piece takes what is left of the atom's mass, so that its lengths sum to it whatever the
-    places' rounding.
+    The last piece takes the rest of the atom's mass, so that the lengths sum to the mass whatever
+    the rounding of places.
     """
     parts: _Parts = []
     for above, width, _, inside in absorbed:
@@ -160,7 +160,7 @@ def _parts(atom: int, mass: float, gap: float, absorbed: list[_Block]) -> _Parts
 
 
 def _pieces(blocks: list[_Block]) -> tuple[list[int], list[float]]:
-    """Unpack the blocks' parts from the top down; pieces without length are left out."""
+    """Unpack the blocks' parts from the top down, without pieces of length 0."""
     waiting: _Parts = [parts for *_, parts in blocks]
     owner, length = [], []
     while waiting:

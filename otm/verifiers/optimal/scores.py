@@ -1,5 +1,4 @@
-"""The optimal verifier at full vocabulary: independent scores, the largest one wins, and one
-rejection step.
+"""The optimal verifier at full vocabulary: independent scores, a winner, and one rejection step.
 
 For k i.i.d. drafts from p and a target q on V tokens, this module builds a verifier that is exactly
 lossless and exactly optimal in O(V log V) at most, and verifies in O(k log V). It is a selection
@@ -114,7 +113,7 @@ need.
 
 
 class ScoreTable(NamedTuple):
-    """What scores are drawn with: of one row, or of several padded to one length `(rows, ...)`.
+    """The arrays for drawing scores: of one row, or of several padded to one length `(rows, ...)`.
 
     Attributes:
         level, step, measure: of each atom its level, the distance to the next one's and its length.
@@ -152,7 +151,7 @@ class ScoreTable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
-    """Score laws of the atoms, ready to draw from, with the checks that they passed.
+    """Score laws of the atoms, ready for draws, with checked residuals.
 
     Index 0 is a sentinel below every level, for tokens that are never drafted: its score loses to
     all others.
@@ -177,7 +176,7 @@ class Scores:
 
     @functools.cached_property
     def measure(self) -> Floats:
-        """Total length of each atom's pieces, `(n + 1,)`: its mass, up to rounding."""
+        """Total length of each atom's pieces, `(n + 1,)`: the atom's mass, up to rounding."""
         return np.asarray(
             np.bincount(self.owner, weights=self.length, minlength=len(self.level)),
             dtype=np.float64,
@@ -185,7 +184,7 @@ class Scores:
 
     @functools.cached_property
     def achieved(self) -> Floats:
-        """E[g(U)] of each atom as the pieces have it, `(n + 1,)`: the level up to rounding; 0 for
+        """E[g(U)] of each atom from the actual pieces, `(n + 1,)`: the level up to rounding; 0 for
         the sentinel.
         """
         with quiet():
@@ -205,7 +204,7 @@ class Scores:
 
     @functools.cached_property
     def residuals(self) -> dict[str, float]:
-        """How far the pieces miss each of their conditions.
+        """The errors of the pieces in each condition.
 
         * tiling: largest |place of a piece − length of the pieces above it|, and |total length − 1|
         * length: Σ |measure − mass|, twice the distance in total variation between the mixture of
@@ -237,8 +236,8 @@ class Scores:
 
     @property
     def tolerance(self) -> float:
-        """What rounding can add up to: (V + 64 n) units on sums of V masses and n solves of up to
-        16 operations, with factor 4.
+        """A bound on accumulated rounding: (V + 64 n) units on sums of V masses and n solves of up
+        to 16 operations, with factor 4.
 
         An error of the places moves moments by no more than the cumulative moment's own error,
         since both are monotone in the place; k enters through k·log1p(−h), whose error is one unit
@@ -258,7 +257,7 @@ class Scores:
 
     @functools.cached_property
     def table(self) -> ScoreTable:
-        """What scores are drawn with."""
+        """The arrays for drawing scores."""
         before = np.append(0.0, np.cumsum(self.length)[:-1])
         first = np.searchsorted(self.owner, np.arange(len(self.level)))
         # Running sums over an atom alone: a difference of global ones would lose the digits of
@@ -283,7 +282,7 @@ class Scores:
         return atom, (levels - self.level[atom]) / self.steps[atom]
 
     def mean(self, levels: Floats) -> Floats:
-        """Return E[g(U)] of tokens planned at these levels as the pieces have it."""
+        """Return E[g(U)] of tokens planned at given levels, from the actual pieces."""
         atom, theta = self.between(levels)
         found: Floats = (1.0 - theta) * self.achieved[atom] + theta * np.append(self.achieved, 0.0)[
             atom + 1
@@ -291,7 +290,7 @@ class Scores:
         return found
 
     def below(self, levels: Floats) -> Floats:
-        """Return Pr(score ≤ u) of tokens of these levels at the ends of all pieces from u = 0 up,
+        """Return Pr(score ≤ u) of tokens with given levels at the ends of all pieces from u = 0 up,
         `(..., pieces + 1)`.
         """
         atom, theta = self.between(levels)
@@ -325,7 +324,7 @@ class Scores:
         return wins
 
     def distributions(self, atoms: NDArray[np.int64]) -> Floats:
-        """Return Pr(score ≤ u) of these atoms at the ends of all pieces from u = 0 up,
+        """Return Pr(score ≤ u) of given atoms at the ends of all pieces from u = 0 up,
         `(len(atoms), pieces + 1)`.
 
         The sentinel's score is below all others: 1 throughout.
@@ -360,8 +359,8 @@ class Selection:
 
 
 def optimal_selection(steps: Steps, undrafted: float, size: Containment) -> tuple[Steps, Selection]:
-    """Find the cut and the clip a = clip(q/p, c, d), and resolve the steps that matter: those
-    around the cut and around c and d.
+    """Find the cut and the clip a = clip(q/p, c, d), with the steps around the cut, c and d
+    resolved.
 
     Args:
         steps: of supp p.
@@ -381,8 +380,8 @@ def optimal_selection(steps: Steps, undrafted: float, size: Containment) -> tupl
 def _select(
     steps: Steps, undrafted: float, size: Containment
 ) -> tuple[Selection, NDArray[np.int64]]:
-    """Take the best cut between steps, and list the lumped ones that may hide a better one, or its
-    c or d, or lie next to it.
+    """Take the best cut between steps, and list the lumped steps to resolve: any that may hide a
+    better cut, or c or d, or lie next to the cut.
     """
     n, outside, above = len(steps.draft), steps.above_draft, steps.above_target
     with quiet():
@@ -420,7 +419,7 @@ def _select(
 
 
 def _may_hide_the_cut(steps: Steps, contained: Floats) -> NDArray[np.bool_]:
-    """Whether the bound of docs/theory.md, "Without a sort", allows a step a better cut than the
+    """True if the bound of docs/theory.md, "Without a sort", allows a step a better cut than the
     best between steps.
     """
     p, above = steps.draft, steps.above_target
@@ -452,8 +451,8 @@ def _lift(p: Floats, q: Floats, largest: Floats, mass: float) -> tuple[float, sl
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Nodes:
-    """Where atoms may lie: levels in descending order with the mass on them, and with the mass
-    between them that must be split.
+    """Possible places of atoms: levels in descending order, with the mass on each and the mass
+    between neighbours.
 
     Attributes:
         level: a, `(n,)`.
@@ -471,7 +470,7 @@ class Nodes:
 
     @classmethod
     def of(cls, steps: Steps, chosen: Selection) -> tuple[Nodes, int]:
-        """Return the nodes of steps, tokens and the edges of lumps, and how many lie outside T."""
+        """Return the nodes of steps, tokens and the edges of lumps, and the number outside T."""
         high, low = (np.clip(ratio, chosen.low, chosen.high) for ratio in (steps.high, steps.low))
         wide = low < high
         if not wide.any():
@@ -494,14 +493,14 @@ class Nodes:
 
     @functools.cached_property
     def above(self) -> tuple[Floats, Floats]:
-        """Mass and moment above each node and on it, `(n,)`."""
+        """Mass and moment above each node and on the node, `(n,)`."""
         return _running(self.mass, self.mass_after), _running(self.moment, self.moment_after)
 
     def split_in_core(
         self, u: NDArray[np.int64], v: NDArray[np.int64], size: Containment
     ) -> NDArray[np.bool_]:
-        """Whether splitting what lies strictly between nodes u and v keeps G above b, seen from
-        the top: U ≤ 1 − b(1 − C).
+        """True if splitting all mass strictly between nodes u and v keeps G above b, seen from the
+        top: U ≤ 1 − b(1 − C).
         """
         outside, selected = self.above
         mass, moment = (
@@ -525,7 +524,7 @@ class Nodes:
 
 
 def _running(own: Floats, after: Floats) -> Floats:
-    """Sum what is at each node and before it."""
+    """Return the running sums of node masses and the masses between nodes."""
     if len(after) < len(own):
         return np.asarray(running_sum(own.copy()))
     return np.asarray(running_sum(own + np.append(0.0, after[:-1])))
@@ -562,7 +561,7 @@ def choose_atoms(
 
 
 def build_scores(nodes: Nodes, at: NDArray[np.int64], size: Containment, num_tokens: int) -> Scores:
-    """Build the pieces for atoms at these nodes, ascending, with first and last.
+    """Build the pieces for atoms at given nodes, ascending, with first and last.
 
     Raises:
         SolverFailure: if a self-check fails.
@@ -647,7 +646,7 @@ class TokenScores:
 
     @functools.cached_property
     def achieved(self) -> Floats:
-        """E[g(U) | y] as the pieces have it `(V,)`, 0 off supp p."""
+        """E[g(U) | y] from the actual pieces `(V,)`, 0 off supp p."""
         return np.where(self.draft > 0, self.scores.mean(self.level), 0.0)
 
 
@@ -691,7 +690,7 @@ def scores_of_tokens(
 def scores_of_steps(
     steps: Steps, undrafted: float, size: Containment, summed: int
 ) -> tuple[Scores, Selection]:
-    """Build the optimal scores of steps, which are resolved where it matters; size is more than 1.
+    """Build the optimal scores of steps, resolved where necessary; size is more than 1.
 
     Args:
         steps: of supp p.

@@ -1,5 +1,5 @@
-"""The optimal verifier: the best of the drafts by independent scores, then one rejection step;
-exact at every vocabulary size.
+"""The optimal verifier: a draft selected by independent scores, then one rejection step; exact at
+every vocabulary size.
 
 Why it is lossless and optimal is the chapter at the head of `otm.verifiers.optimal.scores`.
 """
@@ -42,7 +42,7 @@ _FEW = 8  # so many passes over p and q cost less than the residual law and its 
 
 @dataclasses.dataclass(frozen=True)
 class Optimal(Verifier):
-    """Give every draft an independent score, select the largest, accept it with probability min(1,
+    """Score every draft independently, select the largest score, and accept with probability min(1,
     q/s), else draw from (q − s)₊.
 
     α = α* = 1 + min_T [Q(T) − b(T)], b(T) = P(T)^k, which no verifier of k i.i.d. drafts exceeds. s
@@ -96,7 +96,7 @@ class Optimal(Verifier):
             object.__setattr__(self, "bins", check_bins(self.bins))
 
     def prepare(self, problem: Problem) -> OptimalRule | OptimalRaceRule:
-        """Find the law of the selected draft, build the score pieces and check them."""
+        """Find the law of the selected draft, and build and check the score pieces."""
         rule = optimal_rule(problem, self.bins)
         is_race = isinstance(problem.law, ThresholdRace)
         return OptimalRaceRule(problem=problem, of_list=rule) if is_race else rule
@@ -155,30 +155,30 @@ class OptimalRule(Conditional):
 
     @property
     def scores(self) -> Scores:
-        """Atoms and pieces, with their measured residuals (`scores.residuals`)."""
+        """Atoms and pieces, with measured residuals (`scores.residuals`)."""
         return self.built.scores
 
     @property
     def upper(self) -> float:
-        """α* of the problem, or of its bins; no verifier accepts more."""
+        """α* of the problem, or of the binned problem; no verifier accepts more."""
         return 1.0 - self.built.gain
 
     @property
     def lower(self) -> float:
-        """Σ min(s, q): what this rule accepts if it forgives nothing; equal to `upper` to rounding
-        without bins.
+        """Σ min(s, q): the acceptance of this rule without forgiveness, equal to `upper` up to
+        rounding without bins.
         """
         return float(np.minimum(self.selection_law, self.problem.target).sum())
 
     @functools.cached_property
     def level(self) -> Floats:
-        """a(y) = E[g(U) | y] asked of each token, `(V,)`; −1 for tokens never drafted."""
+        """Planned a(y) = E[g(U) | y] of each token, `(V,)`; −1 for tokens never drafted."""
         return self._levels(np.arange(self.problem.num_tokens))
 
     @functools.cached_property
     def selection_law(self) -> Floats:
-        """Law s `(V,)` of the selected draft: p·clip(q/p, c, d), which the pieces have to
-        half of the moment in `scores.residuals`.
+        """Law s `(V,)` of the selected draft: p·clip(q/p, c, d), which the pieces have to half of
+        the moment in `scores.residuals`.
         """
         return self._selected(np.arange(self.problem.num_tokens))
 
@@ -188,8 +188,8 @@ class OptimalRule(Conditional):
         return single_draft_rejection(self.selection_law, self.problem.target)[1]
 
     def keep(self, tokens: NDArray[np.int64]) -> Floats:
-        """Return min(1, q/s) and what is forgiven of the rest; 0 where s = 0, and for −1, which
-        stands for no draft.
+        """Return min(1, q/s) plus the forgiven part of the rest; 0 where s = 0, and for −1 (no
+        draft).
         """
         law = self._selected(tokens)
         with quiet():
@@ -204,7 +204,7 @@ class OptimalRule(Conditional):
         return np.where((tokens >= 0) & (p > 0), level, -1.0)
 
     def _selected(self, tokens: NDArray[np.int64]) -> Floats:
-        """Return s of these tokens."""
+        """Return s of tokens."""
         p = self.problem.draft[tokens]
         if self.cells is not None:
             return np.asarray(p * self.built.achieved[self.cells[tokens]])
@@ -278,7 +278,7 @@ class OptimalRule(Conditional):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class OptimalRaceRule(Shared):
-    """The prepared optimal verifier of a threshold race, whose drafts come as i.i.d. draws in turn.
+    """The prepared optimal verifier of a threshold race, with drafts drawn i.i.d. in turn.
 
     The state is these draws with their repetitions, `(n, most_in_turn)`, −1 behind the last.
 
@@ -295,7 +295,7 @@ class OptimalRaceRule(Shared):
 
     @property
     def num_draft_uniforms(self) -> int:
-        """One for the number of draws, one for each that there can be."""
+        """One for the number of draws, and one for each possible draw."""
         return self._law.most_in_turn + 1
 
     @property
@@ -315,8 +315,8 @@ class OptimalRaceRule(Shared):
         return self.of_list.verify(require_state(state), uniforms, None)
 
     def joint(self) -> Coupling:
-        """Integrate over the largest score: it is y's and below u, and all draws lie in T, with
-        density p(y) dF_y(u) b′(Σ_T p F(u)), piece by piece.
+        """Integrate over the largest score, of y and below u with all draws in T: density p(y)
+        dF_y(u) b′(Σ_T p F(u)), piece by piece.
         """
         rule, p = self.of_list, self.problem.draft
         below = p[:, None] * rule.scores.below(rule.level)
