@@ -1,4 +1,4 @@
-"""Choose the schemes of a comparison and compute a row of numbers for each."""
+"""Comparisons of schemes: the choice of pairs, and a row of numbers for each."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def compare(
 
 
 def _is_a_column(verifier: Verifier, law: type[Law]) -> bool:
-    """Whether `otm.acceptance_table` has the acceptance of a pair by membership, from one sort."""
+    """True if `otm.acceptance_table` has the acceptance of a pair by membership, from one sort."""
     name = re.sub("(?<=[a-z])(?=[A-Z])", "_", law.__name__).lower()
     return any(
         column.endswith(f"_{name}") and "_rule_" not in column for column in verifier.table_columns
@@ -185,7 +185,7 @@ def _row(
     samples: int,
     without_exact: int,
 ) -> ComparisonRow:
-    """Compute a row; where the problem is too large for a number it is None, with a note."""
+    """Compute a row; a number that would take too large a problem is None, with a note."""
     note, exact = "", None
     try:
         exact = float(acceptance(verifier, problem))
@@ -209,7 +209,7 @@ def _row(
 
 
 def _proven_lower(verifier: Verifier, problem: Problem) -> float | None:
-    """Return the bound that is proven for a scheme with its default parameters, if there is one."""
+    """Return the proven bound of a scheme with default parameters, if there is one."""
     if not verifier.proven_lower or verifier != type(verifier)():
         return None
     return float(getattr(bounds, verifier.proven_lower)(problem))
@@ -223,7 +223,7 @@ def _unless_too_large(function: Callable[..., _Found], *given: object) -> _Found
 
 
 def _is_one_draw(problem: Problem) -> bool:
-    """Whether the law is that of one draw from the draft."""
+    """True if the law is one draw from the draft."""
     return problem.law.size == 1 and np.allclose(
         problem.law.inclusion(problem.draft), problem.draft, rtol=0.0, atol=1e-15
     )

@@ -1,4 +1,4 @@
-"""What a comparison returns: rows of numbers, shown as tables, records and a picture."""
+"""The result of a comparison: rows of numbers, shown as tables, records and a picture."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ class ComparisonRow:
 
     @property
     def value(self) -> float | Approximate | None:
-        """The acceptance: exact where it is known, else by samples."""
+        """The acceptance: exact where known, else the mean of samples."""
         if self.exact is None and self.monte_carlo is not None:
             return Approximate(self.monte_carlo.value)
         return self.exact
 
     @property
     def distances(self) -> tuple[float | None, float | None]:
-        """Total variation and KL (nats) between target and output, None where they are unknown."""
+        """Total variation and KL (nats) between target and output, None where unknown."""
         if self.distortion is None:
             return None, None
         return self.distortion.total_variation, self.distortion.kl
@@ -88,7 +88,7 @@ class ComparisonRow:
 
     @property
     def gap(self) -> float | None:
-        """Frontier − exact: the acceptance that this scheme leaves on the table."""
+        """The acceptance left below the frontier, `frontier - exact`."""
         if self.frontier is None or self.exact is None:
             return None
         return max(0.0, self.frontier - self.exact)
@@ -128,7 +128,7 @@ class Comparison(Tabular):
         return "\n\n".join([*blocks, *(["\n".join(below)] if below else [])])
 
     def tables(self) -> tuple[Table, ...]:
-        """Return for each law the matrix of its lossless schemes and the table of its lossy ones.
+        """Return for each law the matrix of lossless schemes and the table of lossy schemes.
 
         If `full`, every figure of every row instead. The notes on all of them stand below the last.
         """
@@ -213,7 +213,7 @@ class Comparison(Tabular):
 
 
 def distinct(things: Iterable[_Thing]) -> list[_Thing]:
-    """Return the first of equals, in order; a verifier from outside need not be hashable."""
+    """Return the distinct entries in order; a verifier from outside need not be hashable."""
     found: list[_Thing] = []
     for thing in things:
         if thing not in found:
@@ -222,7 +222,7 @@ def distinct(things: Iterable[_Thing]) -> list[_Thing]:
 
 
 class _Group(NamedTuple):
-    """The rows of one law: of schemes that keep the target's law, and of those that do not."""
+    """The rows of one law: of schemes that keep the target's law, and of lossy schemes."""
 
     law: type[Law]
     kept: list[ComparisonRow]
@@ -230,7 +230,7 @@ class _Group(NamedTuple):
 
 
 def _by_law(rows: Sequence[ComparisonRow]) -> list[_Group]:
-    """Group rows by draft law, and by whether the scheme keeps the target's law."""
+    """Group rows by draft law, and into lossless and lossy schemes."""
     groups = []
     for law in distinct(type(row.law) for row in rows):
         here = [row for row in rows if type(row.law) is law]
@@ -241,7 +241,7 @@ def _by_law(rows: Sequence[ComparisonRow]) -> list[_Group]:
 
 
 def _schemes(rows: Sequence[ComparisonRow]) -> list[tuple[Verifier, dict[int, ComparisonRow]]]:
-    """Return the verifiers of one law's rows, each with its rows by number of drafts."""
+    """Return the verifiers of one law's rows, each with the verifier's rows by number of drafts."""
     return [
         (verifier, {row.law.size: row for row in rows if row.verifier == verifier})
         for verifier in distinct(row.verifier for row in rows)
@@ -249,7 +249,9 @@ def _schemes(rows: Sequence[ComparisonRow]) -> list[tuple[Verifier, dict[int, Co
 
 
 def _is_lossy(verifier: Verifier, rows: Mapping[int, ComparisonRow]) -> bool:
-    """Whether a verifier is lossy, by its definition or, if it promises nothing, as found."""
+    """True if a verifier is lossy, by definition or, without a promise, by the computed
+    distances.
+    """
     if verifier.lossless or isinstance(verifier, VERIFIERS):
         return not verifier.lossless
     known = [row.distortion.total_variation for row in rows.values() if row.distortion is not None]
@@ -263,7 +265,7 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
     top = {k: _largest([row for row in group.kept if row.law.size == k]) for k in ks}
 
     def rank(scheme: tuple[Verifier, dict[int, ComparisonRow]]) -> tuple[list[int], bool]:
-        """Of schemes that accept alike, one that is called optimal stands for the others."""
+        """Order schemes by acceptance; of equal schemes an optimal one stands for the others."""
         verifier, rows = scheme
         values = [rows[k].value if k in rows else None for k in reversed(ks)]
         accepted = [-1.0 if value is None else float(value) for value in values]
@@ -305,12 +307,12 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
 
 
 def _size_name(law: type[Law]) -> str:
-    """Return what a law calls its number of drafts."""
+    """Return a law's name for the number of drafts."""
     return dataclasses.fields(law)[0].name
 
 
 def _lossy_table(group: _Group) -> Table:
-    """Lay out lossy schemes with their distances to the target and the frontier there."""
+    """Lay out lossy schemes with the distances to the target and the frontier at each distance."""
     body = [
         (
             str(row.verifier),
@@ -350,7 +352,7 @@ def _full_table(law: type[Law], rows: Sequence[ComparisonRow], *, lossy: bool) -
 
 
 def _empty_cell_notes(rows: Sequence[ComparisonRow]) -> list[str]:
-    """Return a line per scheme and reason of an empty cell, with the k that it concerns."""
+    """Return a line per scheme and reason of an empty cell, with the values of k concerned."""
     found = collections.defaultdict[tuple[str, str, str], list[str]](list)
     for row in rows:
         if row.note:
@@ -362,7 +364,9 @@ def _empty_cell_notes(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _falling_notes(group: _Group) -> list[str]:
-    """Return a line for each scheme that accepts less of more drafts, and what may limit it."""
+    """Return a line for each scheme that accepts less with more drafts, and the limiting
+    parameters.
+    """
     found = []
     for verifier, rows in _schemes([*group.kept, *group.lossy]):
         values = {k: row.exact for k, row in sorted(rows.items()) if row.exact is not None}
@@ -380,7 +384,9 @@ def _falling_notes(group: _Group) -> list[str]:
 
 
 def _largest(rows: Sequence[ComparisonRow]) -> float | Approximate | None:
-    """Return the largest acceptance, approximate where a sampled one may exceed all exact ones."""
+    """Return the largest acceptance, approximate where a sampled one may exceed all exact
+    values.
+    """
     exact = max((row.exact for row in rows if row.exact is not None), default=-1.0)
     sampled = [row.monte_carlo for row in rows if row.exact is None and row.monte_carlo is not None]
     if any(interval.high > exact for interval in sampled):
@@ -397,12 +403,12 @@ def _gap(optimum: float | None, accepted: float | Approximate | None) -> float |
 
 
 def _attains(row: ComparisonRow, top: float | Approximate | None) -> bool:
-    """Whether a row has the largest acceptance of all, for certain."""
+    """True if a row has the largest acceptance of all, for certain."""
     return row.exact is not None and isinstance(top, float) and row.exact >= top - SAME
 
 
 def _agrees(some: Mapping[int, ComparisonRow], others: Mapping[int, ComparisonRow]) -> bool:
-    """Whether a verifier accepts as much as another, wherever it has a value at all."""
+    """True if a verifier accepts as much as another, wherever the first has a value."""
     if not some.keys() <= others.keys():
         return False
     pairs = [(row.exact, others[k].exact) for k, row in some.items()]
