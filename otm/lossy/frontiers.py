@@ -73,8 +73,7 @@ class KlFrontier(Certified):
 
 
 def kl_frontier(problem: Problem, *, kl: float) -> KlFrontier:
-    """Return the largest acceptance with KL(target‖output) ≤ `kl`, and an output law that attains
-    it.
+    """Return the largest acceptance with KL(target‖output) ≤ `kl`, and a maximising output law.
 
     max { α*_k(p, π) : Σ q log(q/π) ≤ D }, concave and increasing in D from α*(p, q) to 1 (at D =
     KL(q‖p) for one draft).
