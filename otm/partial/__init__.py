@@ -1,4 +1,4 @@
-"""Certified answers from partly known distributions: likely tokens and the mass of the rest.
+"""Certified bounds from partly known distributions: likely tokens and the mass of the rest.
 
 Engines and interfaces return the m most likely tokens with their log-probabilities and hide the
 rest. `PartialPair` holds what is known of both models; the functions here bound what depends on the

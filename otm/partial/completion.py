@@ -48,7 +48,7 @@ _TIE = 2.0**-40
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Completion:
-    """One completion, in which unlisted tokens of one ratio are lumped together.
+    """One completion, in which unlisted tokens of one ratio form a lump.
 
     Attributes:
         draft, target: `(..., W)`, distributions on the listed tokens (the draft's, then the
@@ -69,13 +69,13 @@ class Completion:
         return f"Completion(shape={self.draft.shape}, is_extreme={self.is_extreme!s})"
 
     def problem(self, law: Law) -> Problem:
-        """Return the completion as a problem under a draft law, lumps counting as tokens."""
+        """Return the completion as a problem under a draft law, with lumps as tokens."""
         return Problem(draft=self.draft, target=self.target, law=law)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)
 class PartialPair:
-    """A draft and a target of which only the likely tokens are known, at the same positions.
+    """A draft and a target with only the likely tokens known, at the same positions.
 
     Args:
         draft, target: what is known of p and of q, of the same batch shape; the listed tokens may
@@ -127,7 +127,7 @@ class PartialPair:
 
     @property
     def shifts(self) -> tuple[Floats, Floats]:
-        """How far both models may be from the nearest completion in total variation, `(...)`."""
+        """Bounds on the total variation of both models to the nearest completion, `(...)`."""
         draft, target = (
             side.shift.reshape(self.batch_shape) for side in (self.layout.draft, self.layout.target)
         )
@@ -197,7 +197,9 @@ def _shares(known: ListedTokens) -> tuple[Floats, Floats]:
 
 
 def _on_spare(known: ListedTokens, level: Floats) -> tuple[Floats, Floats]:
-    """Return what p and q leave for the spare tokens at level ρ `(rows,)`, in [0, spare·cap]."""
+    """Return the masses of p and q left for the spare tokens at level ρ `(rows,)`, in [0,
+    spare·cap].
+    """
     implied = known.target.mass / level[:, None], level[:, None] * known.draft.mass
     left = []
     for (own, other), masses in zip(known.sides, implied, strict=True):
@@ -238,23 +240,23 @@ def _fill(other: Floats, free: Mask, cap: Floats, mass: Floats) -> Floats:
 
 
 def _tokens_needed(known: ListedTokens) -> Floats:
-    """Return how many tokens the tails take if they avoid each other and the listed, `(rows,)`."""
+    """Return the number of tokens for both tails without overlap among the unlisted, `(rows,)`."""
     return _fewest(known.draft) + _fewest(known.target)
 
 
 def _fewest(side: ListedSide) -> Floats:
-    """Return how many tokens hold the tail under the cap, `(rows,)`; on a tie the fewer."""
+    """Return the least number of tokens that hold the tail under the cap, `(rows,)`."""
     return np.where(side.tail > 0, np.maximum(np.ceil(side.tail / side.cap - _TIE), 1.0), 0.0)
 
 
 def _below_cap(known: ListedTokens) -> Mask:
-    """Mark tokens known to one model only and less likely there than the cap of that model."""
+    """Mark tokens listed by one model only, with a mass below that model's cap."""
     low_p, low_q = (side.alone & (side.mass < side.cap[:, None]) for side, _ in known.sides)
     return low_p | low_q
 
 
 def _forget(known: ListedTokens, rows: Mask) -> ListedTokens:
-    """Forget, in these rows, what is known of tokens below the cap, which widens the bounds."""
+    """Drop the listed tokens below the cap in the given rows, which widens the bounds."""
     drop = _below_cap(known) & rows[:, None]
     draft, target = (
         dataclasses.replace(
@@ -269,7 +271,7 @@ def _forget(known: ListedTokens, rows: Mask) -> ListedTokens:
 
 
 def _free_lumps(known: ListedTokens) -> Floats:
-    """Put each tail on tokens of its own: `(rows, 5, 3)` of p-mass, q-mass, number of tokens."""
+    """Put each tail on separate tokens: `(rows, 5, 3)` of p-mass, q-mass, number of tokens."""
     lumps = np.zeros((len(known.spare), 5, 3))
     for i, (side, _) in enumerate(known.sides):
         lumps[:, i, i] = side.tail
@@ -296,13 +298,13 @@ def _crowded_lumps(known: ListedTokens) -> Floats:
 
 
 def _left_after(number: Floats, tail: Floats, cap: Floats) -> Floats:
-    """Return what a tail leaves for the token after `number` full ones `(rows, n)`; 0 on a tie."""
+    """Return the rest of a tail for the token after `number` full ones `(rows, n)`; 0 on a tie."""
     left = np.clip(tail[:, None] - number * cap[:, None], 0.0, cap[:, None])
     return np.where((number > 0) & (left < _TIE * cap[:, None]), 0.0, left)
 
 
 def _spill(known: ListedTokens, rows: Mask) -> list[Floats]:
-    """Put what the spare tokens cannot hold on the least likely tokens of the other model."""
+    """Move the mass beyond the spare tokens' room to the least likely tokens of the other model."""
     spare = np.where(rows, known.spare, 0.0)
     listed = []
     for own, other in known.sides:

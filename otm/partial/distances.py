@@ -1,4 +1,4 @@
-"""Divergences over every completion, from the two extreme ones."""
+"""Bounds on divergences over every completion, from the two extreme completions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def divergences(pair: PartialPair) -> PartialDivergences:
 
 
 def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats, Floats]:
-    """Return how far unlisted masses of p and of q may be off by rounding, `(rows, W)` each."""
+    """Return the rounding errors of unlisted masses of p and of q, `(rows, W)` each."""
     # They are differences: of 1 and the listed ones, of a tail and its share elsewhere. They err
     # absolutely, by a small part of the tail and by the least float for each of its tokens.
     known, width = pair.layout, completion.draft.shape[-1]
@@ -127,7 +127,7 @@ def _unlisted_errors(pair: PartialPair, completion: Completion) -> tuple[Floats,
 
 
 def _tail_rounding(pair: PartialPair, completion: Completion, turn: int) -> tuple[Floats, Floats]:
-    """Return how much a relative entropy may lose and gain by rounding of the tails `(...)`."""
+    """Return bounds on the loss and gain of a relative entropy by rounding of the tails `(...)`."""
     # That is q log(1 ± ε/p) where p is such a mass, of error ε, and ε (1 + |log q| + |log p|) where
     # q is.
     p, q = (completion.draft, completion.target)[::turn]
@@ -144,7 +144,7 @@ def _tail_rounding(pair: PartialPair, completion: Completion, turn: int) -> tupl
 
 
 def _inexact(side: TopTokens, num_tokens: int | None) -> Mask:
-    """Whether masses are rounded, or a tail is no larger than its rounding."""
+    """True where masses are rounded, or a tail is no larger than the rounding error."""
     full = num_tokens is not None and (side.tokens >= 0).sum(axis=-1) == num_tokens
     return np.asarray((side.rounding > 0) | (side.tail_unknown & ~np.asarray(full)))
 

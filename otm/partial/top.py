@@ -1,4 +1,4 @@
-"""Lists of the most likely tokens, as engines return them, and two of them side by side."""
+"""Lists of the most likely tokens, in the form of engines' responses, and unions of two lists."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TopTokens:
 
     @classmethod
     def of(cls, pmf: object, *, m: int = 20) -> TopTokens:
-        """Forget all of a known distribution but its m most likely tokens.
+        """Keep only the m most likely tokens of a known distribution.
 
         Args:
             pmf: probabilities `(..., V)`.
@@ -181,7 +181,7 @@ class TopTokens:
 
 
 def _read_mass(values: object, name: str) -> tuple[NDArray[np.float64], float]:
-    """Return masses in float64, −0 as 0, and how far they may miss a unit sum."""
+    """Return masses in float64, −0 as 0, and the tolerance on a unit sum."""
     array = plain_reals(values, name)
     wide = array.astype(np.float64)
     if array.size and not (np.isfinite(wide).all() and wide.min() >= 0.0):
@@ -236,7 +236,7 @@ def _read_per_row(values: object, mass: NDArray[np.float64], name: str) -> NDArr
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ListedSide:
-    """What is known of one model on the W tokens that either of two models lists.
+    """The known part of one model, on the W tokens listed by either of two models.
 
     Attributes:
         mass: known probabilities `(rows, W)`, 0 where unknown.
@@ -268,12 +268,12 @@ class ListedTokens:
 
     @property
     def sides(self) -> tuple[tuple[ListedSide, ListedSide], tuple[ListedSide, ListedSide]]:
-        """Each model and the other one, the draft first."""
+        """Pairs (model, other model), the draft first."""
         return (self.draft, self.target), (self.target, self.draft)
 
 
 def match_lists(draft: TopTokens, target: TopTokens, num_tokens: int | None) -> ListedTokens:
-    """Match the two lists row by row, or raise if `num_tokens` tokens cannot hold them."""
+    """Match the two lists row by row, or raise if `num_tokens` tokens are too few for both."""
     tokens, masses = (
         np.concatenate([_rows(one), _rows(other)], axis=1)
         for one, other in (
@@ -327,7 +327,7 @@ def _side(given: TopTokens, mass: Floats, alone: Mask, room: Floats, name: str) 
 
 
 def check_pair_sizes(draft: TopTokens, target: TopTokens, num_tokens: object) -> int | None:
-    """Return the vocabulary size, or raise if it or the batch shapes do not fit."""
+    """Return the vocabulary size, or raise if the size or the batch shapes do not fit."""
     if draft.batch_shape != target.batch_shape:
         raise ShapeMismatch(
             f"draft and target must have the same leading axes; they have {draft.batch_shape} and "

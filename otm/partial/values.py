@@ -1,4 +1,4 @@
-"""Acceptances over every completion: the optimum, K-SEQ, recursive rejection.
+"""Bounds on acceptances over every completion: the optimum, K-SEQ, recursive rejection.
 
 The first two are monotone in the overlap curve, so the two extreme completions give their exact
 range. Recursive rejection is not: a pair that agrees less at every level can be accepted more
@@ -46,11 +46,11 @@ class Interval(Certified):
 
     @property
     def is_tight(self) -> Array:
-        """Whether both ends are attained, up to `slack`: no narrower interval is always true."""
+        """True where both ends are attained, up to `slack`: no narrower interval is always true."""
         return self.lower_is_attained & self.upper_is_attained
 
     def contains(self, value: Any) -> Array:
-        """Return whether lower ≤ value ≤ upper."""
+        """Return True where lower ≤ value ≤ upper."""
         return (self.lower <= value) & (value <= self.upper)
 
 
@@ -95,12 +95,12 @@ def optimal_acceptance(
 
 
 def _laws(law: type[CurveLaw], k: float | Sequence[float]) -> list[CurveLaw]:
-    """Return the laws of these numbers of drafts, or raise `InvalidParameter`."""
+    """Return the laws with given numbers of drafts, or raise `InvalidParameter`."""
     return [check_curve_law(law).of_size(size) for size in check_sequence(k, name="k")]
 
 
 def _race(pair: PartialPair, ks: Sequence[float], law: type[CurveLaw]) -> Interval:
-    """Bound Σ q/(1 + t − H(t)) at t = q/(c p) by its lower bound and the optimum."""
+    """Bound Σ q/(1 + t − H(t)) at t = q/(c p) by a lower bound and the optimum."""
     best, (far, _) = optimal_acceptance(pair, k=ks, law=law), _extremes(pair)
     weight, slack = _column(pair, ks)[..., None], _slack(pair, ks)
     with quiet():
@@ -276,7 +276,7 @@ def _column(pair: PartialPair, ks: Sequence[float]) -> Floats:
 
 
 def _slack(pair: PartialPair, ks: Sequence[float]) -> Floats:
-    """Bound what rounding can do to an acceptance, here and in the input, `(len(ks), ...)`."""
+    """Bound the effect of rounding on an acceptance, here and in the input, `(len(ks), ...)`."""
     # The truth is within the shifts of a completion in total variation, and every cut moves by at
     # most k·shift(draft) + shift(target).
     draft, target = pair.shifts
@@ -285,7 +285,9 @@ def _slack(pair: PartialPair, ks: Sequence[float]) -> Floats:
 
 
 def _floating(pair: PartialPair, ks: Sequence[float]) -> Floats:
-    """Bound our own rounding, `(len(ks), 1, ...)`: sums of W + 5 masses, and powers."""
+    """Bound the rounding of this computation, `(len(ks), 1, ...)`: sums of W + 5 masses, and
+    powers.
+    """
     width = pair.layout.draft.mass.shape[1] + 5
     bound: Floats = 32.0 * (width + np.minimum(_column(pair, ks), 64.0) + 8.0) * UNIT_ROUNDOFF
     return bound
@@ -299,6 +301,8 @@ def _interval(pair: PartialPair, lowest: Floats, highest: Floats, slack: Floats)
 def _clipped(
     pair: PartialPair, lower: Floats, upper: Floats, slack: Floats, *, is_attained: Mask | np.bool_
 ) -> Interval:
-    """Return the interval in [0, 1], whose ends extreme completions attain where they can be."""
+    """Return the interval clipped to [0, 1], with flags for ends attained by extreme
+    completions.
+    """
     far, near = (np.broadcast_to(c.is_extreme & is_attained, slack.shape) for c in _extremes(pair))
     return Interval(np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0), far, near, slack)
