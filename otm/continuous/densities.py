@@ -1,4 +1,4 @@
-"""Any two densities on a line between two finite problems, which all of the library answers.
+"""Two finite problems that enclose a pair of densities on a line, for use with all of the library.
 
 Cut the line into cells. Of each cell the masses P and Q are known and two numbers between which q/p
 lies. Melting a cell into one token of these masses raises the overlap curve, and parting it into
@@ -32,19 +32,19 @@ _BENT = 4.0  # points at sinh of equal distances up to it: denser in the middle 
 
 
 class Density(abc.ABC):
-    """A law on a line, as far as cells need it."""
+    """A law on a line, with points and masses for a division into cells."""
 
     @abc.abstractmethod
     def points(self, count: int) -> Floats:
-        """Return some `count` ascending points where this law would like the line to be cut."""
+        """Return about `count` ascending points at which to divide the line for this law."""
 
     @abc.abstractmethod
     def masses(self, edges: Floats) -> Floats:
-        """Return the masses of the n + 1 cells that n ascending points cut the line into."""
+        """Return the masses of the n + 1 cells between n ascending points."""
 
     @abc.abstractmethod
     def bounds(self, edges: Floats) -> tuple[Floats, Floats]:
-        """Return numbers between which the density lies in each cell, `(n + 1,)` both."""
+        """Return bounds of the density in each cell, `(n + 1,)` both."""
 
 
 @final
@@ -88,7 +88,7 @@ class GaussianMixture(Density):
             object.__setattr__(self, name, value)
 
     def points(self, count: int) -> Floats:
-        """Return points around every component, denser in its middle."""
+        """Return points around every component, denser in the middle."""
         each = np.sinh(np.linspace(-_BENT, _BENT, max(2, count // len(self.means))))
         return np.unique(self.means[:, None] + self.scales[:, None] * (_FAR / each[-1] * each))
 
@@ -115,7 +115,7 @@ class GaussianMixture(Density):
 
 
 class Enclosure(NamedTuple):
-    """Two finite problems with a pair of densities between them.
+    """Two finite problems that enclose a pair of densities.
 
     Attributes:
         melted: its curve lies above that of the densities: what it accepts bounds from above.
@@ -127,7 +127,7 @@ class Enclosure(NamedTuple):
 
 
 def enclosure(draft: Density, target: Density, *, law: Law, cells: int = 1 << 16) -> Enclosure:
-    """Return the two finite problems between which two densities lie.
+    """Return the two finite problems that enclose two densities.
 
     Their gap falls with the square of the cells' width, for only cells whose ratios enclose the
     level that a question looks at differ.

@@ -47,7 +47,7 @@ class GaussianBlockSamples:
 @final
 @dataclasses.dataclass(frozen=True)
 class GaussianBlock:
-    """Keep the longest prefix of a chain of Gaussian drafts that passes a test of its whole.
+    """Keep the longest prefix of a chain of Gaussian drafts that passes a test as a whole.
 
     w₀ = 1, w_i = min(1, w_{i−1} q/p) at step i. Prefix i < γ passes with probability Z_i/(Z_i + 1 −
     w_i), Z_i = ∫ (w_i q − p)₊ of the step after it, the whole chain with w_γ; the longest that
@@ -84,7 +84,7 @@ class GaussianBlock:
         scale: object = 1.0,
         rng: RNGLike,
     ) -> GaussianBlockSamples:
-        """Return how many steps of each chain are kept, and the target's point after them.
+        """Return the number of kept steps of each chain, and the target's point after these.
 
         Args:
             drafts: points of a chain, the i-th drawn from N(m_i, σ²) given those before,
@@ -183,7 +183,7 @@ class GaussianBlock:
 
 
 def _chances(x: Floats, shift: Floats) -> tuple[Floats, Floats]:
-    """Return w₀ … w_γ and what each prefix passes with, `(rows, γ + 1)`."""
+    """Return w₀ … w_γ and the pass probability of each prefix, `(rows, γ + 1)`."""
     gained = shift * (x - 0.5 * shift)
     log_weight = np.zeros((len(x), x.shape[1] + 1))
     for step in range(x.shape[1]):

@@ -156,7 +156,7 @@ def _matched(shift: float, c: float) -> float:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class GaussianSteps(Steps):
-    """The points along the shift in steps of descending q/p; the first is all beyond an edge.
+    """The points along the shift in steps of descending q/p; the first step lies beyond an edge.
 
     Attributes:
         shift: δ.
@@ -168,7 +168,7 @@ class GaussianSteps(Steps):
 
     @classmethod
     def of(cls, shift: float, size: Containment) -> Self:
-        """Cut the line into steps that a scan can start with, up to the largest slope of b."""
+        """Cut the line into initial steps for a scan, up to the largest slope of b."""
         highest = np.log(size.steepest) / shift + 0.5 * shift if shift > 0 else _FARTHEST
         top = float(min(highest, _FARTHEST))
         return cls._between(shift, np.linspace(top, -_FARTHEST, _FIRST_STEPS))
@@ -195,7 +195,7 @@ class GaussianSteps(Steps):
         return cls(p, q, np.where(one, middle, high), np.where(one, middle, low), shift, edges)
 
     def resolve(self, which: NDArray[np.int64]) -> Self:
-        """Return the steps with these cut into 16 each."""
+        """Return the steps with the chosen steps cut into 16 each."""
         begin, end = self.edges[which - 1, None], self.edges[which, None]
         inner = begin + (end - begin) * (np.arange(1, _PARTS) / _PARTS)
         return self._between(self.shift, np.sort(np.append(self.edges, inner))[::-1].copy())

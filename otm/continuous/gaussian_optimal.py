@@ -20,7 +20,7 @@ from otm.verifiers.optimal.scores import Scores, Selection, scores_of_steps
 @final
 @dataclasses.dataclass(frozen=True)
 class GaussianOptimal(ResidualRule):
-    """Give every draft an independent score, select the largest, accept it with min(1, q/s).
+    """Score every draft independently, select the largest score, and accept with min(1, q/s).
 
     s = p·clip(q'/p, c, d) is the law of the selected draft, q' the target at a planned shift; if it
     is rejected the output is drawn from (q − s)₊. At a planned shift no verifier accepts more, α* =

@@ -1,4 +1,4 @@
-"""Verifiers of Gaussian drafts: the line along the shift, where they decide, and the rest kept.
+"""Verifiers of Gaussian drafts: the decision is along the shift, and the rest of a draft is kept.
 
 Drafts are tried in turn by K-SEQ and by recursive rejection; a single one may be reflected. The
 optimum, which selects among all drafts, has a file of its own.
@@ -68,7 +68,7 @@ class GaussianRule(abc.ABC):
         scale: object = 1.0,
         rng: RNGLike,
     ) -> GaussianSamples:
-        """Return a point of the target's law for each row, one of its drafts where that can be.
+        """Return a point of the target's law for each row, one of the row's drafts where possible.
 
         Args:
             drafts: k independent draws from N(μ_p, σ²), `(..., k, n)`.
@@ -116,11 +116,11 @@ class GaussianRule(abc.ABC):
     def _choose(
         self, x: Floats, shift: Floats, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return which draft of each row `(rows, k)` is chosen, and whether it is accepted."""
+        """Return the chosen draft of each row `(rows, k)`, and True where the draft is accepted."""
 
     @abc.abstractmethod
     def _replace(self, x: Floats, shift: Floats, rng: np.random.Generator) -> Floats:
-        """Return what takes the place of rejected x, `(rows,)`."""
+        """Return the replacements of rejected x, `(rows,)`."""
 
 
 def check_steps(
@@ -132,7 +132,9 @@ def check_steps(
     count: int,
     axes: tuple[tuple[int, ...], ...],
 ) -> list[Floats]:
-    """Return drafts `(..., count, n)`, and both means and the scale with these axes in between."""
+    """Return drafts `(..., count, n)`, and both means and the scale with the given axes in
+    between.
+    """
     given = {"drafts": drafts, "draft_mean": draft_mean, "target_mean": target_mean, "scale": scale}
     reals = {
         name: np.asarray(plain_reals(value, name), dtype=np.float64)
@@ -164,7 +166,7 @@ def check_steps(
 
 
 def direction(start: Floats, end: Floats, deviation: Floats) -> tuple[Floats, Floats]:
-    """Return u and δ of steps `(..., n)`: where the shift points to, and its length `(...)`."""
+    """Return the direction u of the shift of steps `(..., n)`, and the length δ `(...)`."""
     with quiet():
         along = (end - start) / deviation
         shift = np.sqrt((along**2).sum(axis=-1))
@@ -230,11 +232,13 @@ def draw_residual(
 
 @dataclasses.dataclass(frozen=True)
 class InTurnRule(ResidualRule):
-    """A rule that tries its drafts in turn, keeping the i-th with probability (q/p − t_i)₊/m_i."""
+    """A rule that tries the drafts in turn, keeping the i-th with probability (q/p − t_i)₊/m_i."""
 
     @abc.abstractmethod
     def _stages(self, shift: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return t and m, as wide as the drafts or one, and the residual's level `(rows, 1)`."""
+        """Return t and m, one for each draft or one for all, and the residual's level
+        `(rows, 1)`.
+        """
 
     def _choose(
         self, x: Floats, shift: Floats, rng: np.random.Generator
@@ -284,7 +288,7 @@ class GaussianKSeq(InTurnRule):
 @final
 @dataclasses.dataclass(frozen=True)
 class GaussianRejection(InTurnRule):
-    """Try the drafts in turn, each by single-draft rejection with the residual left so far.
+    """Try the drafts in turn, each by single-draft rejection against the current residual.
 
     With m_i the probability of i rejections and t_i = m_0 + … + m_{i−1}, draft i + 1 is accepted
     with probability min(1, (q/p − t_i)₊/m_i), m_i = 1 − H(t_i), and the last residual is (q − t_k
@@ -322,7 +326,8 @@ class GaussianRejection(InTurnRule):
 @final
 @dataclasses.dataclass(frozen=True)
 class GaussianReflection(GaussianRule):
-    """Accept the one draft with probability min(1, q/p), else reflect it midway of the means.
+    """Accept the one draft with probability min(1, q/p), else reflect the draft midway of the
+    means.
 
     As likely to accept as any verifier of one draft, 2Φ(−δ/2), and without a draw from a residual:
     the reflection x → δ − x maps what p has above q onto what q has above p.

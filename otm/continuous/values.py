@@ -1,4 +1,4 @@
-"""Optima and acceptances of laws on a line, from their overlap curve."""
+"""Optima and acceptances of laws on a line, from the overlap curve."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def optimal_acceptance(curve: GaussianCurve, law: CurveLaw) -> Array:
 
 
 def acceptance(verifier: Verifier, curve: GaussianCurve, law: CurveLaw) -> Array:
-    """Return how likely a verifier accepts a draft from a Gaussian.
+    """Return the probability that a verifier accepts a draft from a Gaussian.
 
     The functionals of H that it has on tokens: H(1) for one draft, H(t_k) for recursive rejection,
     H(γ*) for K-SEQ, ∫ q/(1 + t − H(t)) at t = q/(c p) for a race.
