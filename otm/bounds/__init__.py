@@ -1,4 +1,4 @@
-"""Bounds on acceptances from above (`*_upper`) and below (`*_lower`), each with its theorem."""
+"""Upper (`*_upper`) and lower (`*_lower`) bounds on acceptances, each with a theorem."""
 
 from otm.bounds.acceptance import (
     Bracket,

@@ -1,4 +1,6 @@
-"""Bounds on acceptances: two ends of the optimum without a sort, its limit, K-SEQ's guarantee."""
+"""Bounds on acceptances: a bracket of the optimum without a sort, the limit k → ∞, K-SEQ's
+guarantee.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Bracket(Certified):
 
 
 def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:
-    """Enclose the optimal acceptance by binning the tokens by q/p instead of sorting them.
+    """Enclose the optimal acceptance by binning the tokens by q/p instead of sorting.
 
     The binned verifier attains the lower end, the optimum of the binned problem is the upper one:
     Σ_y min(p(y)·a_b, q(y)) ≤ α* ≤ 1 + min_{T a union of bins} [Q(T) − b(T)].
@@ -65,7 +67,7 @@ def optimal_bracket(problem: Problem, *, bins: int = 4096) -> Bracket:
 
 
 def support_limit_upper(problem: Problem) -> Array:
-    """Return the target's mass on tokens that can be drafted, which no number of drafts exceeds.
+    """Return the target's mass on tokens that can be drafted, a bound for any number of drafts.
 
     α*_k ≤ lim_{k→∞} α*_k = Q(supp p).
 

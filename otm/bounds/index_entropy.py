@@ -145,7 +145,7 @@ def _bits(problem: Problem) -> Array:
 
 
 def _moved(bits: Array, problem: Problem, sign: float) -> Array:
-    """Return a divergence moved to its side by what rounding can have done to it."""
+    """Return a divergence moved up or down by a bound on the rounding error."""
     # 1e-14 of itself, and by the gate 2νu (Σ q|log(q/p)| + 2 TV), where Σ q|log(q/p)| ≤ D + 2 TV,
     # since Σ q log(p/q) over q < p is at most Σ (p − q), and TV ≤ √(D/2).
     gate = 4.0 * sum_units(problem.num_tokens) * UNIT_ROUNDOFF

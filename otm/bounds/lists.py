@@ -1,4 +1,5 @@
-"""Lower bounds on the acceptance of races: the matching lemmas, and what they coarsen.
+"""Lower bounds on the acceptance of races: the matching lemmas, and simpler bounds derived from
+these.
 
 The first k arrivals of a draft race are k *different* tokens. Letting every token arrive again and
 again (a Poisson process, whose first points are k independent draws from p) can only push the
@@ -66,7 +67,7 @@ def list_matching_lower(problem: Problem) -> Array:
 
 
 def threshold_race_lower(problem: Problem) -> Array:
-    """Return a lower bound on how often a threshold race's drafts hold the target's winner.
+    """Return a lower bound on the probability that a threshold race drafts the target's winner.
 
     Pr(Y ∈ S) ≥ Σ_{p>0} c p q/(c p + q) ≥ ½ Σ min(c p, q) ≥ ½ α*.
 

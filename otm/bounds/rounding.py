@@ -1,4 +1,4 @@
-"""Bounds are rounded to their own side, by all that rounding may have done to what is computed.
+"""Outward rounding of bounds, by a limit on all rounding errors of the computation.
 
 A sum of non-negative terms keeps its relative accuracy, and so do products, quotients and 1 − (1 −
 x)^k of what goes into it. The gate's masses have ν units of roundoff each, ν being what a sum over
@@ -17,7 +17,7 @@ _LEAST = 5e-324
 
 
 def sum_units(num_tokens: int) -> float:
-    """Return ν, by how many units of roundoff a sum over the vocabulary errs at most.
+    """Return ν, a bound in units of roundoff on the error of a sum over the vocabulary.
 
     Pairwise sums, vector lanes and trees err by at most 64, short sums by one a term.
 
@@ -28,7 +28,7 @@ def sum_units(num_tokens: int) -> float:
 
 
 def round_down(values: Array, num_tokens: int, *, units: float, weight: float = 1.0) -> Array:
-    """Return non-negative sums over the vocabulary, less what rounding may have added.
+    """Return non-negative sums over the vocabulary, minus the largest possible rounding gain.
 
     Args:
         values: float64.
@@ -45,7 +45,7 @@ def round_down(values: Array, num_tokens: int, *, units: float, weight: float = 
 
 
 def round_up(values: Array, num_tokens: int, *, units: float, weight: float = 1.0) -> Array:
-    """Return non-negative sums over the vocabulary and what rounding may have taken from them.
+    """Return non-negative sums over the vocabulary, plus the largest possible rounding loss.
 
     Args:
         values, num_tokens, units, weight: as for `round_down`.

@@ -1,4 +1,6 @@
-"""SpecTr's Theorem 1: an upper bound on the optimum for every token set Ω₀, tight for the best."""
+"""SpecTr's Theorem 1: an upper bound on the optimum for every token set Ω₀, tight for the best
+Ω₀.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,7 @@ def spectr_minimum_upper(problem: Problem) -> float:
 
 
 def as_mask(subset: object, num_tokens: int) -> NDArray[np.bool_]:
-    """Return a token set given as a mask `(V,)` or as tokens, as a mask."""
+    """Return a token set, given as a mask `(V,)` or as a list of tokens, as a mask."""
     array = any_array(subset)
     if array.dtype == bool and array.shape == (num_tokens,):
         return array
