@@ -1,4 +1,4 @@
-"""Optimal couplings by linear programming, certified without the solver that found them."""
+"""Optimal couplings by linear programming, with certificates independent of the solver."""
 
 from otm.transport.certify import certify_exactly
 from otm.transport.lp import optimum

@@ -1,4 +1,4 @@
-"""Both sides of an optimum evaluated without any solver: the program proposes, this disposes.
+"""Certificates of an optimum evaluated without a solver, from a proposed flow and cut.
 
 A flow from drafted sets to tokens that respects the masses on both sides *is* a coupling's accepted
 part, so its sum is a lower bound of α*; any set T gives the upper bound 1 + Q(T) − b(T). A solver's
@@ -30,7 +30,7 @@ from otm.results import Optimum
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Certificate:
-    """Bounds lower ≤ α* ≤ upper and the repaired flow along the edges that were given."""
+    """Bounds lower ≤ α* ≤ upper and the repaired flow along the given edges."""
 
     lower: Any
     upper: Any
@@ -45,7 +45,7 @@ def certify(
     flow: NDArray[Any],
     cut: NDArray[np.bool_],
 ) -> Certificate:
-    """Repair a proposed flow, sum it, and evaluate a proposed cut.
+    """Repair and sum a proposed flow, and evaluate a proposed cut.
 
     Args:
         sets: drafted sets with masses `(m,)`, float64 or `Fraction`.
@@ -133,7 +133,7 @@ def _sums(values: NDArray[Any], groups: NDArray[np.int64], like: NDArray[Any]) -
 
 
 def _shrink(sums: NDArray[Any], limits: NDArray[Any]) -> NDArray[Any]:
-    """Return the factor ≤ 1 that brings each sum down to its limit."""
+    """Return the factor ≤ 1 that scales each sum down to the limit."""
     factors = np.ones_like(limits)
     over = np.flatnonzero(sums > limits)
     factors[over] = limits[over] / sums[over]

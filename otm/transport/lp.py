@@ -1,4 +1,4 @@
-"""Optimal couplings by a linear program over drafted sets, lifted to draft sequences if wanted.
+"""Optimal couplings by a linear program over drafted sets, lifted to draft sequences on request.
 
 The cost sees a sequence x only through its set S(x), so sequences with one set merge, and only
 edges y ∈ S can carry accepted mass: maximise the flow along them under the masses of both sides. At
@@ -132,7 +132,7 @@ def _lift(
     sets: SetTable,
     mass: NDArray[np.float64],
 ) -> _Flow:
-    """Split the flow of each set over its sequences, of masses `(n,)`, in proportion to them."""
+    """Split the flow of each set over the set's sequences, in proportion to the masses `(n,)`."""
     edges_of = np.bincount(rows, minlength=len(sets.mass))
     number = edges_of[sets.of_sequence]
     sequence = np.repeat(np.arange(len(mass)), number)
@@ -147,7 +147,9 @@ def _lift(
 def _solve(
     tails: NDArray[np.int64], heads: NDArray[np.int64], limits: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a largest flow along edges between nodes of limited throughput, and their duals."""
+    """Return a largest flow along edges between nodes of limited throughput, and the dual
+    prices.
+    """
     num_edges = len(tails)
     if num_edges == 0:
         return np.zeros(0), np.zeros(len(limits))
