@@ -1,4 +1,4 @@
-"""Draft trees: shapes, the best one for measured acceptances and costs, entropy bounds, JSON."""
+"""Draft trees: shapes, the best tree for measured acceptances and costs, entropy bounds, JSON."""
 
 from otm.trees.cost import TreeChoice, choose_tree, target_seconds_at
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens

@@ -1,4 +1,4 @@
-"""Which tree to draft on a given machine: the one with the most tokens per second.
+"""The choice of a draft tree for a machine: the tree with the most tokens per second.
 
 One round drafts a tree level by level, one draft step for each level, and then scores all of it in
 one target call:
@@ -37,7 +37,7 @@ measurements by n.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TreeChoice:
-    """The fastest tree and what it is expected to do.
+    """The fastest tree, with expected tokens and seconds.
 
     Attributes:
         tree: the tree with its acceptances; empty if not drafting at all is fastest.
@@ -57,7 +57,7 @@ class TreeChoice:
 
     @property
     def reach(self) -> Reach:
-        """Where the tree's depth lies against the measured positions, if there are such.
+        """The position of the tree's depth relative to the measured positions, if there are any.
 
         At the limit nothing deeper was considered: ask `PositionAcceptance.extended` for more
         positions, explicitly.
@@ -71,7 +71,7 @@ class TreeChoice:
 
     @property
     def speedup(self) -> float:
-        """Tokens per second over those of decoding without drafts, at least 1."""
+        """Tokens per second relative to decoding without drafts, at least 1."""
         return self.tokens_per_second * self.baseline_seconds
 
 

@@ -1,4 +1,4 @@
-"""The most tokens that a budget of bits buys, for acceptance that depends on the last m ranks.
+"""The most tokens for a budget of bits, for acceptance that depends on the last m ranks.
 
 A visit to a vertex in state s, the last m ranks of its path, yields one token and takes H_s bits of
 the leaf that verification ends in; the whole leaf has log₂(number of leaves) at most. What a tree
@@ -32,7 +32,7 @@ MAX_STEPS = 50_000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MarkovAcceptance:
-    """Acceptance by state, which the last m ranks of a path name; the root is state 0.
+    """Acceptance by state, where the last m ranks of a path name the state; the root is state 0.
 
     Attributes:
         entropy: `(states,)`, H_s in bits over the ranks that can be accepted and "none of them".
@@ -48,7 +48,7 @@ class MarkovAcceptance:
 
     @classmethod
     def of(cls, acceptance: PathAcceptance, order: int, max_width: int | None) -> MarkovAcceptance:
-        """Ask for the acceptance of every state that can be reached, each once."""
+        """Evaluate the acceptance of every reachable state, each once."""
         numbers: dict[tuple[int, ...], int] = {(): 0}
         queue: list[tuple[int, ...]] = [()]
         entropies, most, edges = list[float](), 0, list[tuple[int, int, float]]()
@@ -75,7 +75,8 @@ class MarkovAcceptance:
         )
 
     def bound(self, bits: float) -> float:
-        """Return an upper bound on the tokens of every tree whose leaf has at most so many bits.
+        """Return an upper bound on the tokens of every tree whose leaf has at most `bits` bits of
+        entropy.
 
         ∞ if entropy says nothing.
         """
@@ -85,7 +86,7 @@ class MarkovAcceptance:
         return min((self._certified(bits, *price) for price in told), default=math.inf)
 
     def _best_price(self, bits: float) -> tuple[float, NDArray[np.float64]] | None:
-        """Return the price y and the values w that the linear program finds best."""
+        """Return the price y and the values w of the linear program's optimum."""
         # y H_s + w_s − Σ_i A_s(i) w_{s·i} ≥ 1 in every state s.
         count = len(self.entropy)
         flow = scipy.sparse.coo_array((self.step, (self.state, self.child)), shape=(count, count))
@@ -127,7 +128,7 @@ class MarkovAcceptance:
 def _steps(
     acceptance: PathAcceptance, state: tuple[int, ...], max_width: int | None, most: int
 ) -> list[float]:
-    """Return A_s(0), A_s(1), … as far as they are positive."""
+    """Return A_s(0), A_s(1), … up to the last positive one."""
     steps = list[float]()
     elder, total = 1.0, 0.0
     while max_width is None or len(steps) < max_width:

@@ -41,7 +41,7 @@ _SUM_TOLERANCE = 1e-9
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class OptimalTree:
-    """A tree and how likely each of its vertices is to be accepted.
+    """A tree with the acceptance probability of each vertex.
 
     Attributes:
         shape: the tree; if it came from `optimal_tree`, its first n vertices are the optimal tree
@@ -68,7 +68,7 @@ class OptimalTree:
         return np.cumsum(self.acceptance)
 
     def first(self, num_nodes: int) -> OptimalTree:
-        """Return the tree of the first `num_nodes` vertices, or all of them if there are fewer."""
+        """Return the tree of the first `num_nodes` vertices, or the whole tree if smaller."""
         count = check_count(num_nodes, name="num_nodes", minimum=0)
         return OptimalTree(TreeShape(self.shape.parents[:count]), self.acceptance[: count + 1])
 
@@ -146,7 +146,7 @@ def optimal_tree(
 
 
 def tree_acceptance(acceptance: ArrayLike | PathAcceptance, *, shape: TreeShape) -> OptimalTree:
-    """Return how likely each vertex of a given tree is to be accepted.
+    """Return a given tree with the acceptance probability of each vertex.
 
     Args:
         acceptance: a vector `(k,)`, in any order, or a function of a rank path, as for
@@ -240,7 +240,7 @@ def require_sorted(acceptance: NDArray[np.float64]) -> None:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _State:
-    """What the acceptance of children depends on: the last ranks of a path."""
+    """A state, the last ranks of a path, on which the acceptance of children depends."""
 
     suffix: tuple[int, ...]
     members: list[int]  # the vertices whose paths end in these ranks
@@ -287,7 +287,7 @@ class _Growth:
         return self.states[suffix]
 
     def open(self, state: _State, rank: int, elder: float, siblings: float) -> None:
-        """Open the queue of a rank under a state, if that rank can be accepted at all."""
+        """Open the queue of a rank under a state, if the rank's acceptance is positive."""
         if rank >= self.max_width:
             return
         path = (*state.suffix, rank)
@@ -369,7 +369,7 @@ def _grow_by_path(
 def checked_step(
     acceptance: PathAcceptance, path: tuple[int, ...], elder: float = 1.0, siblings: float = 0.0
 ) -> float:
-    """Ask for the acceptance of a vertex and check it against its elder siblings.
+    """Evaluate the acceptance of a vertex and check the value against elder siblings.
 
     `elder` is the acceptance of the next elder sibling, `siblings` the sum over all elder ones.
     """

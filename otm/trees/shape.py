@@ -1,4 +1,4 @@
-"""The shape of a draft: an ordered rooted tree of positions, before any token stands in it.
+"""Shapes of draft trees: ordered rooted trees of positions, without tokens.
 
 Vertex 0 is the root, the context itself; vertices 1..n are drafted. A chain, a batch, several
 sequences, a prefix tree and an optimal tree are all shapes, so decoders, bounds and cost models
@@ -31,7 +31,7 @@ MAX_PATHS = 100_000
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class TreeShape:
-    """An ordered rooted tree of n drafted vertices, immutable, hashable, compared by its parents.
+    """An ordered rooted tree of n drafted vertices, immutable, hashable, compared by parents.
 
     Args:
         parents: integers `(n,)`; `parents[i − 1]` is the parent of vertex i and smaller than i, 0
@@ -57,7 +57,7 @@ class TreeShape:
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[int]]) -> TreeShape:
-        """Return the shape whose vertices have these rank paths, numbered level by level.
+        """Return the shape with given rank paths of the vertices, numbered level by level.
 
         Args:
             paths: tuples of ranks, one for each drafted vertex, in any order; the root's () may be
@@ -207,7 +207,7 @@ class TreeShape:
 
     @functools.cached_property
     def ranks(self) -> NDArray[np.int64]:
-        """Place of each vertex among its siblings, `(n + 1,)`, 0 first; 0 at the root."""
+        """Place of each vertex among the siblings, `(n + 1,)`, 0 first; 0 at the root."""
         ranks = np.zeros(self.num_nodes + 1, dtype=np.int64)
         ranks[self._by_parent] = (
             np.arange(self.num_nodes) - self._first_child[self.parents[self._by_parent - 1]]
@@ -303,7 +303,7 @@ def level_order(shape: TreeShape) -> TreeShape:
 
 
 def _checked(parents: ArrayLike) -> NDArray[np.int64]:
-    """Return parents as read-only integers, or raise unless they are those of a tree."""
+    """Return parents as read-only integers, or raise unless the parents form a tree."""
     try:
         array = plain_reals(parents, "parents")
     except InvalidDistribution:

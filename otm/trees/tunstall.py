@@ -49,7 +49,7 @@ _ROUNDED_UP = 1.0 + 2.0**-50
 
 @dataclasses.dataclass(frozen=True)
 class ExploredBound:
-    """A bound and the number of symbols that the unexplored mass is spread over to reach it.
+    """A bound and the number of symbols over which the unexplored mass is spread.
 
     Attributes:
         value: tokens per target call.
@@ -320,7 +320,7 @@ class _Explored:
 
     @classmethod
     def of(cls, acceptance: ArrayLike, num_nodes: int, num_explored: int) -> _Explored:
-        """Validate, and split A into what is explored and the rest."""
+        """Validate, and split A into the explored ranks and the rest."""
         vector = check_acceptance(acceptance)
         explored = vector[: check_count(num_explored, name="num_explored")]
         nodes = check_count(num_nodes, name="num_nodes", minimum=0)
@@ -335,7 +335,7 @@ class _Explored:
         return _bound(self.num_nodes, self.num_ranks + extra, entropy)
 
     def decreases(self, extra: int) -> bool:
-        """Whether the bound decreases at real m = `extra`; its derivative changes sign once."""
+        """True if the bound decreases at real m = `extra`; the derivative changes sign once."""
         leaves = 1.0 + (self.num_nodes + 1.0) * (self.num_ranks + extra - 1.0)
         entropy = self.entropy * math.log(2) + self.rest * math.log(extra / self.rest)
         return (self.num_nodes + 1.0) * extra * entropy < self.rest * leaves * math.log(leaves)

@@ -1,4 +1,4 @@
-"""Acceptance vectors: how likely the i-th child of a vertex is the accepted one.
+"""Acceptance vectors: the probability that the i-th child of a vertex is the accepted one.
 
 A(i) = Pr(the i-th draft is the accepted one), i = 1..k, a sub-distribution over child ranks; what
 is missing to 1 is the probability that every draft is rejected. It is all that a drafting tree
@@ -57,7 +57,7 @@ _NO_REST = 64 * 2.0**-53  # a sum of masses misses 1 by this much through roundi
 
 
 def check_acceptance(acceptance: ArrayLike) -> NDArray[np.float64]:
-    """Return an acceptance vector as float64 `(k,)`, or raise unless it is a sub-distribution.
+    """Return an acceptance vector as float64 `(k,)`, or raise unless this is a sub-distribution.
 
     Args:
         acceptance: A(1), …, A(k), `(k,)`; what is missing to 1 is the probability that every draft
@@ -180,7 +180,7 @@ def entropy_bits(mass: ArrayLike) -> float:
 
 
 def acceptance_vector(verifier: Verifier, problem: Problem) -> Array:
-    """Return the exact acceptance vector of a verifier by differences of its acceptance in k.
+    """Return the exact acceptance vector of a verifier, from differences of the acceptance in k.
 
     A(i) = Pr(the i-th draft is the accepted one) = α_i − α_{i−1}, i = 1..k.
 
