@@ -1,4 +1,4 @@
-"""Draft laws, one per file, and their registry."""
+"""Draft laws, one per file, and the registry `LAWS`."""
 
 from otm.drafts.base import CountedLaw, Law
 from otm.drafts.greedy import Greedy

@@ -1,4 +1,4 @@
-"""Draft laws: how drafts are drawn, and the law of the set of tokens that they form.
+"""Draft laws: drawing of drafts, and the law of the set of drafted tokens.
 
 Verification sees the drafts x = (x₁, x₂, …); the best possible acceptance sees only the
 *containment function* b(T) = Pr(every draft lies in T). A law that can say b(T), enumerate its
@@ -31,7 +31,7 @@ MAX_SEQUENCES = 4_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Law(Scheme):
-    """How drafts are drawn; hashable and free of arrays, which stay in `Problem.draft`.
+    """A law of drafts; hashable and free of arrays, which stay in `Problem.draft`.
 
     Its one field is its *size*, how many drafts it draws: k, or their mean number where that is
     left to chance.
@@ -66,7 +66,7 @@ class Law(Scheme):
         return self.optimal_values(draft, target, [self.size])[0]
 
     def mean_drafts(self, draft: Array) -> Array:
-        """Return how many different tokens are drafted on average, Σ inclusion, `(...)`."""
+        """Return the mean number of different drafted tokens, Σ inclusion, `(...)`."""
         return total(self.inclusion(draft))
 
     @abc.abstractmethod
@@ -75,7 +75,9 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def row_length(self, num_tokens: int) -> int:
-        """Return how many places a row of drafts has, k unless their number is random."""
+        """Return the number of places in a row of drafts, k unless the number of drafts is
+        random.
+        """
 
     @property
     @abc.abstractmethod
@@ -84,7 +86,9 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
-        """Return both broadcast to common leading axes, if they fit each other and this law."""
+        """Broadcast draft and target to common leading axes, or raise if the shapes do not fit this
+        law.
+        """
 
     @abc.abstractmethod
     def optimal_values(self, draft: Array, target: Array, sizes: Sequence[Any]) -> Array:
@@ -104,15 +108,15 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def num_sequences(self, num_tokens: int) -> int:
-        """Return how many draft sequences `enumerate` would list."""
+        """Return the number of draft sequences in `enumerate`."""
 
     @abc.abstractmethod
     def enumerate(self, draft: NDArray[Any]) -> DraftTable:
-        """List every draft sequence with its mass, from floats or from `fractions.Fraction`s."""
+        """List every draft sequence with mass, for floats or `fractions.Fraction`s."""
 
     @abc.abstractmethod
     def num_uniforms(self, num_tokens: int) -> int:
-        """Return how many uniforms one draw consumes."""
+        """Return the number of uniforms of one draw."""
 
     @abc.abstractmethod
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
@@ -134,7 +138,7 @@ class CountedLaw(Law, abc.ABC):
         object.__setattr__(self, "k", check_count(self.k, name="k"))
 
     def draft_shape(self, num_tokens: int) -> tuple[int, ...]:
-        """Return `(V,)`, or `(k, V)` where each draft has a distribution of its own."""
+        """Return `(V,)`, or `(k, V)` where each draft has a separate distribution."""
         return (num_tokens,) if self.one_drafter else (self.k, num_tokens)
 
     def row_length(self, num_tokens: int) -> int:
@@ -205,13 +209,13 @@ def padded(tokens: NDArray[np.int64], k: int) -> NDArray[np.int64]:
 
 
 def all_subsets(size: int) -> NDArray[np.bool_]:
-    """Return the subsets of so many things in the order of their codes, `(2^size, size)`."""
+    """Return the subsets of `size` elements in the order of codes, `(2^size, size)`."""
     codes = np.arange(1 << size)
     return np.stack([(codes >> place & 1).astype(bool) for place in range(size)], axis=1)
 
 
 def rows_of_members(drafted: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the tokens of each set `(n, V)` in ascending order, behind them −1, `(n, V)`."""
+    """Return the tokens of each set `(n, V)` in ascending order, padded with −1, `(n, V)`."""
     beyond = drafted.shape[1]
     rows = np.sort(np.where(drafted, np.arange(beyond), beyond), axis=1)
     return np.where(rows < beyond, rows, PAD)
@@ -254,7 +258,7 @@ class SetTable:
         return np.append(values, absent)[self.tokens]
 
     def find(self, drafts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the set of each row of drafts `(n, k)`, −1 where it is none of these."""
+        """Return the number of the set of each row of drafts `(n, k)`, −1 for an unknown set."""
         base = int(max(self.tokens.max(), drafts.max(initial=0))) + 2
         known, asked = _row_keys(self.tokens, base), _row_keys(_distinct(drafts), base)
         place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
@@ -271,7 +275,7 @@ def all_sequences(num_tokens: int, k: int) -> NDArray[np.int64]:
 
 
 def readable(size: int) -> str:
-    """Return a size for a message: its digits, or a power of ten of a long one."""
+    """Format a size for a message: the digits, or a power of ten for a long number."""
     return f"{size:,}" if size < 10**18 else f"about 10^{int(size.bit_length() * 0.30103)}"
 
 
@@ -300,7 +304,7 @@ def live_drafts(law: Law, draft: NDArray[Any]) -> DraftTable:
 
 
 def members(drafts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
-    """Return the `(n, V)` table of which token is among which drafts."""
+    """Return a table `(n, V)` that is True where a token is among the drafts."""
     table = np.zeros((len(drafts), num_tokens + 1), dtype=bool)
     np.put_along_axis(table, drafts, True, axis=1)  # −1 writes into the extra last column
     return table[:, :num_tokens]
@@ -331,7 +335,7 @@ def _distinct(drafts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _row_keys(tokens: NDArray[np.int64], base: int) -> NDArray[Any]:
-    """Encode rows of tokens below base − 1 as integers, in an order that no base changes."""
+    """Encode rows of tokens below base − 1 as integers, in an order independent of the base."""
     width = tokens.shape[1]
     # Machine integers where they fit: sorting those is far cheaper than sorting rows.
     dtype = np.int64 if base**width < 2**63 else object

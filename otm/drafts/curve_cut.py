@@ -1,5 +1,4 @@
-"""The optimal acceptance of drafts that one distribution draws as a minimum along the overlap
-curve.
+"""The optimal acceptance of drafts from one distribution, as a minimum along the overlap curve.
 
 For every draft law, the best acceptance of any coupling is α* = 1 + min_T [Q(T) − b(T)] over sets T
 of tokens, where b(T) is the probability that all drafts fall into T (max-flow/min-cut on the graph
@@ -44,7 +43,7 @@ class CurveLaw(Law, abc.ABC):
     @property
     @abc.abstractmethod
     def contained(self) -> Containment:
-        """B as a function of the mass outside a set."""
+        """The containment b as a function of the mass outside the set."""
 
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
         """Broadcast the leading axes of draft and target `(..., V)`."""
@@ -60,7 +59,7 @@ class CurveLaw(Law, abc.ABC):
 
 
 def check_curve_law(law: object) -> type[CurveLaw]:
-    """Return a class of such laws, or raise `InvalidParameter`."""
+    """Return a class of curve laws, or raise `InvalidParameter`."""
     if isinstance(law, type) and issubclass(law, CurveLaw):
         return law
     raise InvalidParameter(
@@ -87,7 +86,7 @@ def curve_values(draft: Array, target: Array, sizes: Sequence[Containment]) -> A
 def curve_values_and_levels(
     draft: Array, target: Array, sizes: Sequence[Containment]
 ) -> tuple[Array, Array]:
-    """Return α* and the level of a cut that attains it, λ = b′(P(T)), for each size, both
+    """Return α* and the level λ = b′(P(T)) of a minimising cut T, for each size, both
     `(len(sizes), ...)`.
 
     T = {q < λ p} is minimising (docs/theory.md, "The prefix property"), so the level is all that

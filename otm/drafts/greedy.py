@@ -1,4 +1,4 @@
-"""All drafts but one fixed to the most likely tokens, the last one drawn from the rest."""
+"""Greedy drafts: all but one are the most likely tokens, the last is drawn from the rest."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Greedy(DistinctDrafts):
         return by_rows(lambda p, q: _values(p, q, ks), draft, target)
 
     def worst_set(self, draft: NDArray[Any], target: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return the top tokens and those others whose target mass lies below their draft mass."""
+        """Return the top tokens and all others with target mass below draft mass."""
         top, rest = self.parts(draft)
         members = (target < rest) & (rest > 0)
         members[top] = True
@@ -75,7 +75,7 @@ class Greedy(DistinctDrafts):
         return gather(xp.concat([top, last], axis=-1), xp.argsort(order, axis=-1))
 
     def num_sequences(self, num_tokens: int) -> int:
-        """Return V − k + 1, the number of tokens the last draft can be."""
+        """Return V − k + 1, the number of possible last drafts."""
         return max(1, num_tokens - self.k + 1)
 
     def enumerate(self, draft: NDArray[Any]) -> DraftTable:
@@ -107,7 +107,7 @@ class Greedy(DistinctDrafts):
 
 
 def certain_drafts(tokens: NDArray[np.int64], draft: NDArray[Any], k: int) -> DraftTable:
-    """Return the table of one sequence, whose mass is 1 as the draft's numbers have it."""
+    """Return the table of one sequence, with mass 1 in the draft's number type."""
     one = np.asarray([draft.sum() / draft.sum()], dtype=draft.dtype)
     return DraftTable(tokens=padded(tokens[None], k), mass=one)
 

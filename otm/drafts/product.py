@@ -18,7 +18,7 @@ from otm.pmf import align_pair, shared_namespace
 
 @dataclasses.dataclass(frozen=True)
 class Product(IndependentDrafts):
-    """k independent drafts, the d-th from a distribution of its own.
+    """k independent drafts, each from a separate distribution.
 
     For several draft models, or one at several temperatures.
 
@@ -90,5 +90,5 @@ class Product(IndependentDrafts):
             return -xp.expm1(xp.sum(logs, axis=-2))
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Invert each drafter's distribution function at its uniform."""
+        """Invert the distribution function of each drafter at one uniform."""
         return np.stack([inverse_cdf(p, uniforms[:, d]) for d, p in enumerate(draft)], axis=1)

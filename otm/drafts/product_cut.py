@@ -191,7 +191,7 @@ def _sweep(drafts: Floats, target: Floats, base: Floats) -> NDArray[np.bool_]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Walk:
-    """Walks along the lines of B pivot tokens: who is in T first, and who enters or leaves when.
+    """The walks along the lines of B pivot tokens: the initial members of T, and each crossing.
 
     All fields are `(B, V)`; tokens on the same line as the pivot move with it and are in neither
     `start` nor `turn`.
@@ -237,7 +237,7 @@ class _Walk:
         )[:, None]
 
     def members(self, row: int, position: int, *, included: bool) -> NDArray[np.bool_]:
-        """Return T on one pivot's line after so many crossings, with or without the pivot."""
+        """Return T on one pivot's line after `position` crossings, with or without the pivot."""
         inside = self.start[row].copy()
         crossed = self.order[row, :position]
         inside[crossed] = np.where(
@@ -286,7 +286,9 @@ class _BasePolytope:
         self.members = np.zeros(len(target), dtype=bool)
 
     def vertex(self, direction: Floats) -> Floats:
-        """Return the vertex x that minimises direction·x: marginal values of f in its order."""
+        """Return the vertex x that minimises direction·x: marginal values of f in the order of
+        `direction`.
+        """
         order = np.argsort(direction, kind="stable")
         inside = self._base[:, None] + np.cumsum(self._drafts[:, order], axis=1)
         values = np.cumsum(self._target[order]) - inside.prod(axis=0) + self._base.prod()

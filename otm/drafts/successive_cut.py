@@ -87,7 +87,7 @@ def successive_values(draft: Array, target: Array, ks: Sequence[int]) -> Array:
 
 
 def successive_worst_set(draft: Floats, target: Floats, k: int) -> NDArray[np.bool_]:
-    """Return the minimising prefix T as a mask `(V,)`; the empty set where nothing beats it."""
+    """Return the minimising prefix T as a mask `(V,)`; the empty set if no prefix is better."""
     order, loss, length = _least_losses(draft[None], target[None], [k])
     members = np.zeros(len(draft), dtype=bool)
     if loss[0, 0] < 1.0:
@@ -96,7 +96,9 @@ def successive_worst_set(draft: Floats, target: Floats, k: int) -> NDArray[np.bo
 
 
 def successive_containment(draft: Floats, members: NDArray[np.bool_], k: int) -> float:
-    """Return b(T) = Pr(the first k drafts lie in T) of one set, exactly 1 or 0 where it is."""
+    """Return b(T) = Pr(the first k drafts lie in T) of one set, exactly 1 or 0 in the certain
+    cases.
+    """
     outside = math.fsum(draft[~members])
     inside = draft[members & (draft > 0)]
     if outside == 0.0:
@@ -111,7 +113,7 @@ def successive_containment(draft: Floats, members: NDArray[np.bool_], k: int) ->
 
 
 def prefix_containment(draft: Floats, k: int) -> Floats:
-    """Return b of every prefix of the tokens as they are given, `(V,)`.
+    """Return b of every prefix of the tokens in the given order, `(V,)`.
 
     Cost: O(V·k·nodes). Accuracy: 1e-14.
     """
@@ -212,7 +214,8 @@ class _Race:
         history: Floats | None,
         ks: Sequence[int] = (),
     ) -> int:
-        """Add tokens of the given rates `(rows, B)` to T in turn; return how many nodes live on.
+        """Add tokens of the given rates `(rows, B)` to T in turn; return the number of nodes still
+        live.
 
         The state changes in place; `history` `(B, rows, len(ks), live)` receives F_{k−1} after each
         token.
@@ -267,7 +270,7 @@ class _Race:
 
 
 def _light_counts(scaled: Floats, ratio: Floats, k: int) -> Floats:
-    """Return Pr(j of the tokens have arrived), j < k, at the nodes where it is not negligible.
+    """Return Pr(j of the tokens have arrived), j < k, at the nodes where this is not negligible.
 
     Args:
         scaled: z = p·t at the last node, in descending order, at most 2/k, `(n,)`.
@@ -312,7 +315,7 @@ _SERIES = _series()
 def _least_losses(
     draft: Floats, target: Floats, ks: Sequence[int]
 ) -> tuple[NDArray[np.intp], Floats, NDArray[np.intp]]:
-    """Return the order of q/p `(rows, V)`, the least loss Q(T_j) + 1 − b_k(T_j) and its j.
+    """Return the order of q/p `(rows, V)`, the least loss Q(T_j) + 1 − b_k(T_j) and the index j.
 
     Both `(len(ks), rows)`.
     """
@@ -339,7 +342,9 @@ def _outside(p: Floats) -> Floats:
 def _search(
     p: Floats, inside: Floats, outside: Floats, ks: Sequence[int]
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Return the least Q + 1 − b_k of a long row's prefixes and their tokens, `(len(ks),)` each."""
+    """Return the least Q + 1 − b_k of a long row's prefixes, and the prefix lengths, `(len(ks),)`
+    each.
+    """
     size = int(np.count_nonzero(outside)) + 1  # of the first prefix that holds all of supp p
     cost, left = np.append(0.0, inside[:size]), np.append(1.0, outside[:size])
     support, by_mass = np.array([np.count_nonzero(p)]), np.argsort(-p[:size])
@@ -411,7 +416,7 @@ def _escape(
 
 
 def _race_escape(p: Floats, outside: Floats, ks: Sequence[int], before: Floats | None) -> Floats:
-    """Return what `_escape` does, by quadrature; ks ascending, at least 2."""
+    """Return the result of `_escape` by quadrature; ks ascending, at least 2."""
     rows, size = p.shape
     race = _Race.over(ks[0], ks[-1], float(outside[outside > 0].min()))
     state = race.start(rows, ks[-1])

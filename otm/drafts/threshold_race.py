@@ -1,4 +1,4 @@
-"""A list that adapts: every token that arrives soon after the first in the draft's race."""
+"""An adaptive list of drafts: all tokens that arrive soon after the first in the draft's race."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class ThresholdRace(CurveLaw):
 
     @classmethod
     def with_mean_drafts(cls, draft: object, mean: float) -> Self:
-        """Return the law whose mean number of different drafts is `mean`, over rows too.
+        """Return the law whose mean number of different drafts, averaged over rows, is `mean`.
 
         Σ c p/(1 + (c − 1) p) averaged over the rows, one c for all: contexts in which the draft
-        model is sure give their drafts to those in which it is not.
+        model is sure give up drafts to contexts in which the model is unsure.
 
         Args:
             draft: probabilities `(..., V)`.
@@ -113,12 +113,12 @@ class ThresholdRace(CurveLaw):
 
     @property
     def least_token(self) -> int:
-        """−1: rows end where the drafts do."""
+        """−1: rows are padded behind the last draft."""
         return PAD
 
     @property
     def contained(self) -> Containment:
-        """B as a function of the mass outside a set."""
+        """The containment b as a function of the mass outside the set."""
         return Containment(c=self.c)
 
     def containment(self, draft: NDArray[Any], members: NDArray[np.bool_]) -> float:
@@ -136,7 +136,7 @@ class ThresholdRace(CurveLaw):
         return int(2**num_tokens) - 1
 
     def enumerate(self, draft: NDArray[Any]) -> DraftTable:
-        """List the sets of tokens with mass; that of a set is summed over its last new token."""
+        """List the sets of tokens with mass; each set's mass is summed over the last new token."""
         # By new tokens in turn: from the set S the race goes on to a new
         # token y with probability (c − 1) p(y)/(P(S) + c P(Sᶜ)), and ends with the rest,
         # 1/(P(S) + c P(Sᶜ)). No term is negative.
@@ -162,11 +162,11 @@ class ThresholdRace(CurveLaw):
         return DraftTable(tokens=rows_of_members(drafted), mass=(reached * last)[1:])
 
     def num_uniforms(self, num_tokens: int) -> int:
-        """Return V + 2: the first draft, its time, and whether each token follows."""
+        """Return V + 2: for the first draft, the time of this draft, and one for each token."""
         return num_tokens + 2
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Draw the first arrival and its time m, then let each token arrive within (c − 1) m."""
+        """Draw the first arrival and the time m, then let each token arrive within (c − 1) m."""
         first = inverse_cdf(draft, uniforms[:, 0])
         with quiet():
             waiting = -(self.c - 1.0) * np.log1p(-uniforms[:, 1, None])
@@ -175,7 +175,7 @@ class ThresholdRace(CurveLaw):
         return rows_of_members(drafted)
 
     def draw_in_turn(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Draw i.i.d. tokens, in their order and with repetitions, whose number is geometric.
+        """Draw a geometric number of i.i.d. tokens, in order and with repetitions.
 
         Args:
             draft: p `(V,)`.
@@ -192,7 +192,7 @@ class ThresholdRace(CurveLaw):
 
     @property
     def most_in_turn(self) -> int:
-        """How many draws a uniform of 53 bits can stand for, up to `MOST_IN_TURN`."""
+        """The number of draws that a uniform of 53 bits can stand for, up to `MOST_IN_TURN`."""
         with quiet():
             most = 1 + int(-53.0 * math.log(2.0) / np.log1p(-1.0 / self.c))
         if most > MOST_IN_TURN:

@@ -1,4 +1,4 @@
-"""The most likely tokens and nothing random about them."""
+"""Top-k drafts: the most likely tokens, without randomness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Successive sampling: k different tokens, each from what is left of one distribution."""
+"""Successive sampling: k different tokens, each drawn from the rest of one distribution."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class WithoutReplacement(DistinctDrafts):
         return self.k
 
     def draw(self, draft: NDArray[Any], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Draw one token after the other from what is left, each at one uniform."""
+        """Draw one token after the other from the remaining mass, each at one uniform."""
         remaining = Remaining.of(draft)
         taken = np.empty((len(uniforms), 0), dtype=np.int64)
         for step in range(min(self.k, remaining.size)):
@@ -104,7 +104,7 @@ class WithoutReplacement(DistinctDrafts):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Remaining:
-    """What is left of a distribution when a few tokens are taken out, to full relative accuracy.
+    """The rest of a distribution without a few tokens, to full relative accuracy.
 
     Tokens stand in ascending order of mass, where the gap between two taken tokens is a difference
     of running sums. The tokens in a gap weigh at least as much as each token below it, so the
@@ -140,7 +140,9 @@ class Remaining:
         return np.asarray((self.ends[high] - self.ends[low]).sum(axis=1))
 
     def draw(self, taken: NDArray[np.int64], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Return a position for each uniform `(n,)`, drawn from what `taken` `(n, j)` leaves."""
+        """Return a position for each uniform `(n,)`, drawn from the rest without `taken`
+        `(n, j)`.
+        """
         low, high = gaps_between(taken, self.size)
         gap, inside = choose_gap(self.ends[high] - self.ends[low], uniforms)
         low, high = (np.take_along_axis(edges, gap, axis=1) for edges in (low, high))
@@ -151,7 +153,7 @@ class Remaining:
 def gaps_between(
     taken: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return both ends of the half-open runs between positions taken of [0, size), `(n, j + 1)`."""
+    """Return both ends of the half-open runs between taken positions of [0, size), `(n, j + 1)`."""
     cuts = np.sort(taken, axis=1)
     edge = np.zeros((len(taken), 1), dtype=np.int64)
     return np.concatenate([edge, cuts + 1], axis=1), np.concatenate([cuts, edge + size], axis=1)
@@ -160,7 +162,9 @@ def gaps_between(
 def choose_gap(
     mass: NDArray[np.float64], uniforms: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Choose a gap of each row ∝ mass `(n, j + 1)`; return it and the point inside it, `(n, 1)`."""
+    """Choose a gap of each row ∝ mass `(n, j + 1)`; return the gap and the point inside,
+    `(n, 1)`.
+    """
     reach = np.cumsum(mass, axis=1)
     point = (uniforms * reach[:, -1])[:, None]
     # Rounding may put the point on the very end: then it is the last gap with mass.
