@@ -377,7 +377,7 @@ class DeferredDecoder(Decoder):
 
     @abc.abstractmethod
     def tally(self, models: StepModels) -> StepTally:
-        """Return the probabilities of a step, from the distributions along its paths only."""
+        """Return the probabilities of a step, from the distributions along the paths only."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -155,7 +155,7 @@ class PathTree:
 
     @functools.cached_property
     def children(self) -> scipy.sparse.csr_array:
-        """`(n + 1, n)` ones where a column's path extends the row's by a token; the empty path is
+        """`(n + 1, n)` ones where a column's path extends the row's path; the empty path is
         last.
         """
         size = len(self.paths)
