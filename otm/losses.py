@@ -431,7 +431,7 @@ def _cost(prices: list[float], share: float) -> tuple[float, float]:
 def top_mass(target: object, *, k: int) -> NDArray[np.float64]:
     """Return the mass of the target's k likeliest tokens.
 
-    It is the best acceptance of k drafts that are a function of the context.
+    This mass is the best acceptance of k drafts that are a function of the context.
 
     Top-k trees and argmax drafters draw nothing, so that their acceptance is Q of k tokens. It
     bounds no drafter that *samples*: one draft from q itself is always accepted.

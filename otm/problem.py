@@ -162,7 +162,7 @@ def check_problem(problem: object, *, gradients: bool = False) -> Problem:
 
 
 def refuse_gradients(problem: Problem, what: str) -> None:
-    """Raise `Unsupported` if tensors require gradients, since `what` passes no gradients on."""
+    """Raise `Unsupported`, in the name of `what`, if tensors require gradients."""
     if tracks_gradient(problem.draft, problem.target):
         raise Unsupported(
             f"{what} passes no gradient on, and a tensor of this problem requires one. Call "

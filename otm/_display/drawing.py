@@ -1,7 +1,7 @@
 """The building blocks of the library's pictures, in one look that is safe for colour-blind readers.
 
-What is drawn here is given as plain numbers: `otm.plot`, the results' own `plot()` and the figures
-all draw with these parts. matplotlib is loaded when something is drawn, not before.
+All data to draw are plain numbers: `otm.plot`, the results' own `plot()` and the figures all draw
+with these parts. matplotlib is loaded when something is drawn, not before.
 """
 
 from __future__ import annotations

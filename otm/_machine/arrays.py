@@ -64,8 +64,8 @@ def is_on_host(array: Array) -> bool:
 def host_views(arrays: Sequence[Array]) -> list[NDArray[Any]] | None:
     """Return NumPy views of arrays on the host, without a copy; None if one lies elsewhere.
 
-    What NumPy and compiled loops do fastest need not be done twice: a torch tensor on the CPU is a
-    NumPy array by another name.
+    NumPy and compiled loops are fastest on the host, and need no second implementation: a torch
+    tensor on the CPU is a NumPy array by another name.
     """
     if not all(is_on_host(array) for array in arrays):
         return None

@@ -125,7 +125,7 @@ def counted(
 
 
 def due(seconds: float) -> float:
-    """Announce the command's time limit, and return the time of its end by `time.monotonic`."""
+    """Announce the command's time limit, and return the end of the limit (`time.monotonic`)."""
     began = time.monotonic()
     for running in _clocks:
         running.seconds, began = seconds, running.began

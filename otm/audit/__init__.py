@@ -1,8 +1,8 @@
 """Audits of verifiers from elsewhere: is a verifier lossless, and if not, by how much?
 
-*Candidates.* What is audited is a `Candidate`: abstract, one final class for each way of being
-called, which says what it is, draws from itself, is integrated, and yields the checks that it
-should pass. `classify` finds out which one a plain function is.
+*Candidates.* Code under audit is a `Candidate`: an abstract base with one final class for each way
+of being called, which describes, samples and integrates the code, and yields its checks. `classify`
+finds the class of a plain function.
 
 ======================  =============================================  ========================
 candidate               called as                                      audited by

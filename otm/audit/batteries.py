@@ -502,6 +502,6 @@ def with_counterexample(found: BatteryAudit, scope: Scope) -> BatteryAudit:
 
 
 def _size(audit: SingleAudit) -> tuple[float, ...]:
-    """Order audits by drafts, tokens and vocabulary, then by how badly they fail."""
+    """Order audits by drafts, tokens and vocabulary, then by the severity of the failure."""
     covered = audit.coverage
     return (*covered.drafts, *covered.tokens, *covered.vocabulary, -audit.severity)

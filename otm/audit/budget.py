@@ -159,7 +159,7 @@ class Deadline:
     def enforced(self) -> Iterator[None]:
         """Interrupt even one call that does not return, where the system has a timer of CPU time.
 
-        It cannot beside a profiler's, on Windows, and outside the main thread.
+        No such timer exists beside a profiler's, on Windows, and outside the main thread.
         """
         timer = getattr(signal, "ITIMER_PROF", None)
         main = threading.current_thread() is threading.main_thread()

@@ -52,7 +52,7 @@ _MOST_DRAWN = 1 << 18
 
 @runtime_checkable
 class TokenCode(Hashable, Protocol):
-    """Code that verifies one token, such as a function wrapped by `from_callable`."""
+    """Code that verifies one token, for example a function wrapped by `from_callable`."""
 
     @property
     def verify(self) -> Callable[[Any, Any, Any, Any], Any]:
@@ -249,9 +249,7 @@ class CallableRule(Conditional):
     def _known_on(
         self, drafts: NDArray[np.int64], mass: NDArray[np.float64] | None, seconds: float
     ) -> _Known:
-        """Return the cached law on drafts of given or any masses, after a run of at least
-        `seconds`.
-        """
+        """Return the cached law on drafts, after a run of at least `seconds` where not exact."""
         key = drafts.tobytes()
         known = self.known.get(key)
         if known is not None and known.law.error > self.rounding:
@@ -291,9 +289,7 @@ class CallableRule(Conditional):
 
 
 def _kept(drafts: NDArray[np.int64], token: int, said: bool | None) -> Any:
-    """Return the code's own flag for a token, or without one a mask of the drafts `(n, k)` that
-    contain the token.
-    """
+    """Return the code's own flag for a token, or a mask of the drafts that contain the token."""
     return (drafts == token).any(axis=1) if said is None else said
 
 
@@ -413,9 +409,7 @@ def output_law_on(
     table = RowTable(drafts[likeliest], mass[likeliest])
 
     def on_drawn(numbers: NDArray[Any]) -> Any:
-        """Return the answer on drafts drawn by the last numbers, with the entries that were
-        read.
-        """
+        """Return the answer on drafts drawn by the last numbers, with the entries read."""
         row = DrawnRow(table, numbers[uniforms:])
         answer, seen = _answer(code, problem, row, numbers[:uniforms]), row.seen
         # On plain numbers the code gets a plain array as well, which must make no difference.
@@ -514,7 +508,5 @@ def run_rows(
 
 @functools.lru_cache(maxsize=16)
 def _prepared(code: TokenCode, problem: Problem) -> CallableRule:
-    """Return one rule for one problem, so that acceptance, output law and coupling share
-    results.
-    """
+    """Return one rule for one problem, so that all quantities share one run."""
     return CallableRule(problem=problem, code=code)

@@ -53,7 +53,7 @@ def several_steps(
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
 ) -> WrittenAudit:
-    """Audit a text of several steps on draft noise with a key: its joint law against the target's.
+    """Audit the joint law of a text of several steps whose draft noise has a key.
 
     The noise of a draft is a uniform, at which the draft law's cumulative sum is inverted.
 

@@ -285,7 +285,7 @@ class EndToEndCandidate(FunctionCandidate):
     def instances(self, scope: Scope) -> list[Check]:
         """Return a check for each standard instance, or on the scope's pair of laws.
 
-        They run with a generator, a tolerance, errors and seconds; what no verdict needs is
+        The checks run with a generator, a tolerance, errors and seconds; what no verdict needs is
         branched on, and not sampled.
         """
 

@@ -201,10 +201,10 @@ def variation_at_least(
 ) -> float:
     """Return a lower bound on the total variation between the law of samples and q.
 
-    It is wrong with probability at most `uncertainty`, whatever the law, whenever one looks: the
-    largest t at which the evidence, that of `log_evidence` and of a Dirichlet prior on all cells,
-    against the likeliest law within t of q is still 1/uncertainty (Ville); `hits` of the samples
-    were among their drafts, of which at most `optimum` + t are.
+    The bound is wrong with probability at most `uncertainty`, whatever the law, whenever one looks:
+    the largest t at which the evidence, that of `log_evidence` and of a Dirichlet prior on all
+    cells, against the likeliest law within t of q is still 1/uncertainty (Ville); `hits` of the
+    samples were among their drafts, of which at most `optimum` + t are.
     """
     samples, live = int(counts.sum()), mass > 0
     on_target = -math.inf
@@ -237,8 +237,8 @@ def _log_marginal(counts: NDArray[np.int64], prior: NDArray[Any]) -> Any:
 def _largest_likelihood(counts: NDArray[np.int64], mass: NDArray[Any], level: float) -> float:
     """Return the log-likelihood of the likeliest law within a total variation of q.
 
-    It raises cells to N/a and lowers others to N/b, a and b such that each moves the mass `level`;
-    beyond the distance of the frequencies it is these.
+    That law raises cells to N/a and lowers others to N/b, a and b such that each moves the mass
+    `level`; beyond the distance of the frequencies it is these.
     """
     samples = counts.sum()
     if level >= distance(counts, mass):
@@ -279,9 +279,10 @@ def _moved(counts: NDArray[np.int64], mass: NDArray[Any], level: float) -> NDArr
 def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
     """Return the logarithm of a mixture likelihood ratio against q.
 
-    It is a martingale of mean 1 under the null. E = mean over priors of ∫ Π (π/q)^N dPrior(π), the
-    priors Dirichlet: with all parameters 1/2, and κq for κ = 10, 100, 1000. It depends on the
-    counts `(..., C)` alone; the result is `(...)`, ∞ as soon as a token with q = 0 has come out.
+    The ratio is a martingale of mean 1 under the null. E = mean over priors of ∫ Π (π/q)^N
+    dPrior(π), the priors Dirichlet: with all parameters 1/2, and κq for κ = 10, 100, 1000. It
+    depends on the counts `(..., C)` alone; the result is `(...)`, ∞ as soon as a token with q = 0
+    has come out.
     """
     live = mass > 0
     seen, q = counts[..., live], mass[live]

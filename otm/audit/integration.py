@@ -1,9 +1,9 @@
 """Audits by integration: the law of the output is known, and compared with the target's.
 
-It comes from the best of three sources: a verifier of this library has it (*kernel*), other code is
-traced or, failing that, probed as a black box (`tracing.output_law`), which is called "not
-lossless" beyond what is unproved of it only. What all of them share is an `IntegratedAudit`; an
-`ExactAudit` is that of one token on one problem, a `SequenceAudit` that of a block on two models.
+The law comes from the best of three sources: a verifier of this library has it (*kernel*), other
+code is traced or, failing that, probed as a black box (`otm.tracing.output_law`), which is called
+"not lossless" beyond what is unproved of it only. All these audits are `IntegratedAudit`s; an
+`ExactAudit` is of one token on one problem, a `SequenceAudit` of a block on two models.
 
 A block verifier sees γ drafted tokens with the laws along them and returns 1 to γ + 1 tokens. It is
 lossless when its output, followed by samples of the target, has the target's law over γ + 1 tokens
@@ -223,7 +223,7 @@ class IntegratedAudit(SingleAudit):
         return [facts(rows)]
 
     def _at_large(self) -> list[tuple[str, str]]:
-        """Return the sum of such small deviations over the vocabulary of a language model."""
+        """Return the sum of all small deviations over the vocabulary of a language model."""
         if self.verdict != "not exact":
             return []
         each = float(np.abs(self.law - self.target_law).max())

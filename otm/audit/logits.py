@@ -34,7 +34,7 @@ LAWS = (IID(1), IID(2))
 class LogitCandidate(UniformsCandidate):
     """A verifier that takes raw logits and applies temperature, top-k, top-p and min-p by itself.
 
-    What it should do with them is `otm.Processing`, of both models alike.
+    The right processing, the same for both models, is `otm.Processing`.
 
     Args:
         verify: the callable, `verify(draft_logits, target_logits, drafts, uniforms, temperature)`,

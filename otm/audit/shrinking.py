@@ -168,7 +168,7 @@ def pairs_with_denominator(
 
 
 def _laws_up_to(num_tokens: int, largest: int) -> list[tuple[int, NDArray[Any]]]:
-    """Return the rational distributions up to a least common denominator, each with its own."""
+    """Return pairs of a rational distribution and a common denominator, up to a largest one."""
     denominators = range(1, largest + 1)
     return [(d, law) for d in denominators for law in rational_laws(num_tokens, d)]
 

@@ -157,7 +157,7 @@ def parametrize_with_checks(
 
 
 def _timed(check: Check, scope: Scope) -> Check:
-    """Return a check with the full deadline, and a seed of its own, for any order of the tests."""
+    """Return a check with the full deadline and a fixed seed, for any order of the tests."""
     deadline = scope.deadline
 
     def run() -> SingleAudit:

@@ -201,7 +201,7 @@ def _text(
 
 
 def _listed(top: Iterable[Any]) -> dict[Token, float]:
-    """Return a list of tokens without masked or nameless ones; of one text's the likeliest.
+    """Return a list of tokens without masked or nameless entries, and without repetitions.
 
     >>> _listed([(5, -0.5), ("token_id:7", -9999.0), (" a", -2.0), (" a", -1.0)])
     {5: -0.5, ' a': -1.0}

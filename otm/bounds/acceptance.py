@@ -1,6 +1,4 @@
-"""Bounds on acceptances: a bracket of the optimum without a sort, the limit k → ∞, K-SEQ's
-guarantee.
-"""
+"""Bounds on acceptances: a bracket of the optimum without a sort, the limit, K-SEQ's bound."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Lower bounds on the acceptance of races: the matching lemmas, and simpler bounds derived from
-these.
+"""Lower bounds on the acceptance of races: the matching lemmas, and simpler bounds.
 
 The first k arrivals of a draft race are k *different* tokens. Letting every token arrive again and
 again (a Poisson process, whose first points are k independent draws from p) can only push the

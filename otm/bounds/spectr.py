@@ -1,6 +1,4 @@
-"""SpecTr's Theorem 1: an upper bound on the optimum for every token set Ω₀, tight for the best
-Ω₀.
-"""
+"""SpecTr's Theorem 1: an upper bound on the optimum for every token set Ω₀."""
 
 from __future__ import annotations
 

@@ -249,9 +249,7 @@ def _schemes(rows: Sequence[ComparisonRow]) -> list[tuple[Verifier, dict[int, Co
 
 
 def _is_lossy(verifier: Verifier, rows: Mapping[int, ComparisonRow]) -> bool:
-    """True if a verifier is lossy, by definition or, without a promise, by the computed
-    distances.
-    """
+    """True if a verifier is lossy, by definition or, without a promise, by computed distances."""
     if verifier.lossless or isinstance(verifier, VERIFIERS):
         return not verifier.lossless
     known = [row.distortion.total_variation for row in rows.values() if row.distortion is not None]
@@ -364,9 +362,7 @@ def _empty_cell_notes(rows: Sequence[ComparisonRow]) -> list[str]:
 
 
 def _falling_notes(group: _Group) -> list[str]:
-    """Return a line for each scheme that accepts less with more drafts, and the limiting
-    parameters.
-    """
+    """Return a line for each scheme that accepts less with more drafts, with its limits."""
     found = []
     for verifier, rows in _schemes([*group.kept, *group.lossy]):
         values = {k: row.exact for k, row in sorted(rows.items()) if row.exact is not None}
@@ -384,9 +380,7 @@ def _falling_notes(group: _Group) -> list[str]:
 
 
 def _largest(rows: Sequence[ComparisonRow]) -> float | Approximate | None:
-    """Return the largest acceptance, approximate where a sampled one may exceed all exact
-    values.
-    """
+    """Return the largest acceptance, approximate where a sample may exceed all exact values."""
     exact = max((row.exact for row in rows if row.exact is not None), default=-1.0)
     sampled = [row.monte_carlo for row in rows if row.exact is None and row.monte_carlo is not None]
     if any(interval.high > exact for interval in sampled):

@@ -129,8 +129,8 @@ class Enclosure(NamedTuple):
 def enclosure(draft: Density, target: Density, *, law: Law, cells: int = 1 << 16) -> Enclosure:
     """Return the two finite problems that enclose two densities.
 
-    Their gap falls with the square of the cells' width, for only cells whose ratios enclose the
-    level that a question looks at differ.
+    The gap between both falls with the square of the cells' width, for only cells whose ratios
+    enclose the level that a question looks at differ.
 
     Args:
         draft, target: densities, such as `GaussianMixture`.

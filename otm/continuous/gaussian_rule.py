@@ -132,9 +132,7 @@ def check_steps(
     count: int,
     axes: tuple[tuple[int, ...], ...],
 ) -> list[Floats]:
-    """Return drafts `(..., count, n)`, and both means and the scale with the given axes in
-    between.
-    """
+    """Return drafts `(..., count, n)`, and both means and the scale with the given axes."""
     given = {"drafts": drafts, "draft_mean": draft_mean, "target_mean": target_mean, "scale": scale}
     reals = {
         name: np.asarray(plain_reals(value, name), dtype=np.float64)
@@ -236,9 +234,7 @@ class InTurnRule(ResidualRule):
 
     @abc.abstractmethod
     def _stages(self, shift: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return t and m, one for each draft or one for all, and the residual's level
-        `(rows, 1)`.
-        """
+        """Return t and m, one for each draft or for all, and the residual's level `(rows, 1)`."""
 
     def _choose(
         self, x: Floats, shift: Floats, rng: np.random.Generator
@@ -326,8 +322,7 @@ class GaussianRejection(InTurnRule):
 @final
 @dataclasses.dataclass(frozen=True)
 class GaussianReflection(GaussianRule):
-    """Accept the one draft with probability min(1, q/p), else reflect the draft midway of the
-    means.
+    """Accept the one draft with probability min(1, q/p), else reflect it between the means.
 
     As likely to accept as any verifier of one draft, 2Φ(−δ/2), and without a draw from a residual:
     the reflection x → δ − x maps what p has above q onto what q has above p.

@@ -33,8 +33,8 @@ MAX_SEQUENCES = 4_000_000
 class Law(Scheme):
     """A law of drafts; hashable and free of arrays, which stay in `Problem.draft`.
 
-    Its one field is its *size*, how many drafts it draws: k, or their mean number where that is
-    left to chance.
+    The one field of a law is its *size*, the number of drafts: k, or the mean number where the
+    number is random.
 
     Attributes:
         one_drafter: whether all drafts come from one distribution `(V,)`, not each from a
@@ -75,9 +75,7 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def row_length(self, num_tokens: int) -> int:
-        """Return the number of places in a row of drafts, k unless the number of drafts is
-        random.
-        """
+        """Return the number of places in a row of drafts, k unless drafts are random in number."""
 
     @property
     @abc.abstractmethod
@@ -86,9 +84,7 @@ class Law(Scheme):
 
     @abc.abstractmethod
     def align(self, draft: Array, target: Array) -> tuple[Array, Array]:
-        """Broadcast draft and target to common leading axes, or raise if the shapes do not fit this
-        law.
-        """
+        """Broadcast draft and target to common leading axes, or raise if unfit for this law."""
 
     @abc.abstractmethod
     def optimal_values(self, draft: Array, target: Array, sizes: Sequence[Any]) -> Array:

@@ -86,8 +86,7 @@ def curve_values(draft: Array, target: Array, sizes: Sequence[Containment]) -> A
 def curve_values_and_levels(
     draft: Array, target: Array, sizes: Sequence[Containment]
 ) -> tuple[Array, Array]:
-    """Return α* and the level λ = b′(P(T)) of a minimising cut T, for each size, both
-    `(len(sizes), ...)`.
+    """Return α* and the level λ = b′(P(T)) of a minimising cut T, both `(len(sizes), ...)`.
 
     T = {q < λ p} is minimising (docs/theory.md, "The prefix property"), so the level is all that
     one needs of the search to evaluate the optimum again on fixed sets of tokens, and so its

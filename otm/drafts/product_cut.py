@@ -277,7 +277,7 @@ def _least_norm(drafts: Floats, target: Floats, base: Floats) -> NDArray[np.bool
 class _BasePolytope:
     """The greedy algorithm on f(T) = Q(T) − Π_d (base_d + P_d(T)) + Π_d base_d.
 
-    It keeps the best prefix that it has met, in `members`, and its value, in `best`.
+    The best prefix so far is kept in `members`, and its value in `best`.
     """
 
     def __init__(self, drafts: Floats, target: Floats, base: Floats) -> None:
@@ -286,9 +286,7 @@ class _BasePolytope:
         self.members = np.zeros(len(target), dtype=bool)
 
     def vertex(self, direction: Floats) -> Floats:
-        """Return the vertex x that minimises direction·x: marginal values of f in the order of
-        `direction`.
-        """
+        """Return the vertex x that minimises direction·x, by marginal values of f in that order."""
         order = np.argsort(direction, kind="stable")
         inside = self._base[:, None] + np.cumsum(self._drafts[:, order], axis=1)
         values = np.cumsum(self._target[order]) - inside.prod(axis=0) + self._base.prod()

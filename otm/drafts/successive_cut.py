@@ -96,9 +96,7 @@ def successive_worst_set(draft: Floats, target: Floats, k: int) -> NDArray[np.bo
 
 
 def successive_containment(draft: Floats, members: NDArray[np.bool_], k: int) -> float:
-    """Return b(T) = Pr(the first k drafts lie in T) of one set, exactly 1 or 0 in the certain
-    cases.
-    """
+    """Return b(T) = Pr(the first k drafts lie in T) of one set, exact where 1 or 0."""
     outside = math.fsum(draft[~members])
     inside = draft[members & (draft > 0)]
     if outside == 0.0:
@@ -214,8 +212,7 @@ class _Race:
         history: Floats | None,
         ks: Sequence[int] = (),
     ) -> int:
-        """Add tokens of the given rates `(rows, B)` to T in turn; return the number of nodes still
-        live.
+        """Add tokens of given rates `(rows, B)` to T in turn; return the number of live nodes.
 
         The state changes in place; `history` `(B, rows, len(ks), live)` receives F_{k−1} after each
         token.
@@ -317,7 +314,7 @@ def _least_losses(
 ) -> tuple[NDArray[np.intp], Floats, NDArray[np.intp]]:
     """Return the order of q/p `(rows, V)`, the least loss Q(T_j) + 1 − b_k(T_j) and the index j.
 
-    Both `(len(ks), rows)`.
+    The loss and the index are `(len(ks), rows)`.
     """
     with quiet():
         order = np.asarray(ascending(draft, target))
@@ -342,9 +339,7 @@ def _outside(p: Floats) -> Floats:
 def _search(
     p: Floats, inside: Floats, outside: Floats, ks: Sequence[int]
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Return the least Q + 1 − b_k of a long row's prefixes, and the prefix lengths, `(len(ks),)`
-    each.
-    """
+    """Return the least Q + 1 − b_k of a long row's prefixes, and the lengths, `(len(ks),)` each."""
     size = int(np.count_nonzero(outside)) + 1  # of the first prefix that holds all of supp p
     cost, left = np.append(0.0, inside[:size]), np.append(1.0, outside[:size])
     support, by_mass = np.array([np.count_nonzero(p)]), np.argsort(-p[:size])

@@ -140,9 +140,7 @@ class Remaining:
         return np.asarray((self.ends[high] - self.ends[low]).sum(axis=1))
 
     def draw(self, taken: NDArray[np.int64], uniforms: NDArray[Any]) -> NDArray[np.int64]:
-        """Return a position for each uniform `(n,)`, drawn from the rest without `taken`
-        `(n, j)`.
-        """
+        """Return a position for each uniform `(n,)`, drawn from the rest without `taken`."""
         low, high = gaps_between(taken, self.size)
         gap, inside = choose_gap(self.ends[high] - self.ends[low], uniforms)
         low, high = (np.take_along_axis(edges, gap, axis=1) for edges in (low, high))
@@ -162,9 +160,7 @@ def gaps_between(
 def choose_gap(
     mass: NDArray[np.float64], uniforms: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Choose a gap of each row ∝ mass `(n, j + 1)`; return the gap and the point inside,
-    `(n, 1)`.
-    """
+    """Choose a gap of each row ∝ mass `(n, j + 1)`; return gap and point inside, `(n, 1)`."""
     reach = np.cumsum(mass, axis=1)
     point = (uniforms * reach[:, -1])[:, None]
     # Rounding may put the point on the very end: then it is the last gap with mass.

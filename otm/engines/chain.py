@@ -164,8 +164,9 @@ def optimal_chain_length(acceptance: float, *, cost_ratio: float, max_length: in
 def fastest(tokens: NDArray[np.float64], seconds: NDArray[np.float64]) -> int:
     """Return the index of the plan with the most tokens per second, the first on ties.
 
-    This is the one search behind every number of drafts: of chains, of plans from records, and of
-    trees. Speeds within 4 units in the last place of the largest tie, as they differ by rounding.
+    This function is the one search behind every number of drafts: of chains, of plans from records,
+    and of trees. Speeds within 4 units in the last place of the largest tie, as they differ by
+    rounding.
 
     Args:
         tokens, seconds: `(n,)`, expected tokens and seconds of a round, plain decoding first.

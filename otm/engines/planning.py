@@ -176,7 +176,7 @@ def plan_lengths(
 def _axis(
     given: Iterable[int] | None, measured: tuple[int, ...], *, name: str, minimum: int
 ) -> tuple[int, ...]:
-    """Return the requested numbers, the measured ones by default."""
+    """Return the requested numbers, by default all measured numbers."""
     return measured if given is None else tuple(check_counts(given, name=name, minimum=minimum))
 
 
@@ -278,8 +278,8 @@ def plan_mean(
 ) -> MeanPlan:
     """Bound the speed-up of every draft length from a mean number of tokens a step.
 
-    What ran is E·t(1)/(m·d + t(m + 1)) times as fast as plain decoding; lengths are bounded by
-    `mean_bounds`.
+    The engine's run is E·t(1)/(m·d + t(m + 1)) times as fast as plain decoding; lengths are bounded
+    by `mean_bounds`.
 
     Args:
         record: any; of means too.

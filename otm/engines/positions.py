@@ -119,8 +119,6 @@ class PositionAcceptance:
         """Acceptance of each draft given that all earlier drafts are accepted, `(L,)`.
 
         0 where the earlier drafts never are.
-
-        0 where those before it never are.
         """
         before = np.concatenate([[1.0], self.survival[:-1]])
         conditional: NDArray[np.float64] = np.divide(

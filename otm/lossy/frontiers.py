@@ -33,7 +33,7 @@ def tv_frontier(problem: Problem, *, tv: float) -> Array:
 
     max over π with TV(π, q) ≤ ε of α*(π) = min(1, α*(q) + ε), for every draft law: α* changes by at
     most TV, since each cut's 1 + π(T) − b(T) does; and moving ε of the rejected mass onto drafted
-    tokens attains it (docs/theory.md, "Lossy frontiers").
+    tokens attains the bound (docs/theory.md, "Lossy frontiers").
 
     Args:
         problem: any batch `(..., V)`, any law.

@@ -31,7 +31,7 @@ class Distortion:
 def output_law(verifier: Verifier, problem: Problem) -> NDArray[np.float64]:
     """Return the exact law of the output token.
 
-    π(y) = Σ_x Pr(x) Pr(y | x): the rule's closed form where it has one, else summed over every
+    π(y) = Σ_x Pr(x) Pr(y | x): the rule's closed form where there is one, else summed over every
     draft sequence. Nothing is taken from the verifier's claim to be lossless.
 
     Args:

@@ -1,7 +1,7 @@
 """Gradients along the overlap curve, where H at a fixed level sums p and q over fixed tokens.
 
-What i.i.d. drafts can do is a functional of H(t) = Σ min(q, t p), read at levels that a search
-finds. To first order
+The optimum and most acceptances of i.i.d. drafts are functionals of H(t) = Σ min(q, t p), read at
+levels that a search finds. To first order
 
     dH(t) = Σ_{q < t p} dq + t Σ_{q ≥ t p} dp + P(q ≥ t p) dt,
 

@@ -1,4 +1,4 @@
-r"""The compiled engine of the overlap curve: it bins the tokens of a row by q/p and walks the bins.
+r"""The compiled engine of the overlap curve: tokens are binned by q/p, and the bins walked.
 
 A row's tokens fall into bins by the leading bits of q/p read as an integer. One pass adds p and q
 up, and running sums over the bins that have mass, the *groups*, give H exactly at every edge. Each
@@ -573,7 +573,11 @@ def recursive_rejection(
 def late_matches(
     p: Floats, q: Floats, tokens: Integers, cs: Floats, ks: Integers, values: Floats
 ) -> None:
-    """Fill Σ q (1 − (1 − h)^k) for each size, of tokens in order (`otm.races`).
+    """Fill Σ q (1 − (1 − h)^k) for each size, over tokens in order (`otm.races`).
+
+    h = 1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) at t = q/(c p): for each
+    size a walk down the ratios, on which a token is met twice, at its own ratio and at c times
+    less.
 
     h = 1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) at t = q/(c p): for each
     size a walk down the ratios, on which a token is met twice, at its own ratio and at c times

@@ -197,9 +197,7 @@ def _shares(known: ListedTokens) -> tuple[Floats, Floats]:
 
 
 def _on_spare(known: ListedTokens, level: Floats) -> tuple[Floats, Floats]:
-    """Return the masses of p and q left for the spare tokens at level ρ `(rows,)`, in [0,
-    spare·cap].
-    """
+    """Return the masses of p and q left for the spare tokens at level ρ `(rows,)`."""
     implied = known.target.mass / level[:, None], level[:, None] * known.draft.mass
     left = []
     for (own, other), masses in zip(known.sides, implied, strict=True):
@@ -298,7 +296,7 @@ def _crowded_lumps(known: ListedTokens) -> Floats:
 
 
 def _left_after(number: Floats, tail: Floats, cap: Floats) -> Floats:
-    """Return the rest of a tail for the token after `number` full ones `(rows, n)`; 0 on a tie."""
+    """Return the rest of a tail beyond `number` full tokens, `(rows, n)`; 0 on a tie."""
     left = np.clip(tail[:, None] - number * cap[:, None], 0.0, cap[:, None])
     return np.where((number > 0) & (left < _TIE * cap[:, None]), 0.0, left)
 

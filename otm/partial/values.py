@@ -285,9 +285,7 @@ def _slack(pair: PartialPair, ks: Sequence[float]) -> Floats:
 
 
 def _floating(pair: PartialPair, ks: Sequence[float]) -> Floats:
-    """Bound the rounding of this computation, `(len(ks), 1, ...)`: sums of W + 5 masses, and
-    powers.
-    """
+    """Bound the rounding of these computations, `(len(ks), 1, ...)`."""
     width = pair.layout.draft.mass.shape[1] + 5
     bound: Floats = 32.0 * (width + np.minimum(_column(pair, ks), 64.0) + 8.0) * UNIT_ROUNDOFF
     return bound
@@ -301,8 +299,6 @@ def _interval(pair: PartialPair, lowest: Floats, highest: Floats, slack: Floats)
 def _clipped(
     pair: PartialPair, lower: Floats, upper: Floats, slack: Floats, *, is_attained: Mask | np.bool_
 ) -> Interval:
-    """Return the interval clipped to [0, 1], with flags for ends attained by extreme
-    completions.
-    """
+    """Return the interval clipped to [0, 1], with flags for attained ends."""
     far, near = (np.broadcast_to(c.is_extreme & is_attained, slack.shape) for c in _extremes(pair))
     return Interval(np.clip(lower, 0.0, 1.0), np.clip(upper, 0.0, 1.0), far, near, slack)

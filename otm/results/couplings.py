@@ -119,7 +119,7 @@ class Coupling(OneTable):
 class Optimum(Certified, OneTable):
     """The optimal acceptance between two certificates, each evaluated without the solver.
 
-    Their gap is at most 1e-9: a wider one is raised as a solver failure.
+    The gap between the certificates is at most 1e-9: a wider one is raised as a solver failure.
 
     Attributes:
         lower: value of a feasible flow, rounded down; some coupling accepts at least this much.

@@ -32,9 +32,9 @@ class BestVerification:
 
     Each sequence draws one of its prefixes as its end, so that ends have a law m, and `Optimal`
     selects one of the K ends by scores with the law g(u) = f(u) − Σ_y f(uy) of the best step, m(U)
-    ≥ 1 − (1 − g(U))^{1/K} for every set U. The step goes to that end and adds a token ∝ q(y | u)
-    f(u) − f(uy). It needs the models as a whole, not only their answers at drafted paths, so it is
-    no scheme for language models but the proof that `best_step` is attained.
+    ≥ 1 − (1 − g(U))^{1/K} for every set U. The step goes to the selected end and adds a token ∝ q(y
+    | u) f(u) − f(uy). It needs the models as a whole, not only their answers at drafted paths, so
+    it is no scheme for language models but the proof that `best_step` is attained.
 
     Args:
         num_drafts: K ≥ 1 sequences.

@@ -1,4 +1,4 @@
-"""Loose speculative decoding (FLy): a mismatch is forgiven if the drafts after it match."""
+"""Loose speculative decoding (FLy): a mismatch is forgiven if the following drafts match."""
 
 from __future__ import annotations
 

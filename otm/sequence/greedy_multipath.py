@@ -79,7 +79,7 @@ class GreedyMultipath(SequencesDecoder, LawDecoder):
     stem: int = parameter(check_count, default=0, minimum=0)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Select the highest-ranked sequence, and verify this as a block against its own law."""
+        """Select the highest-ranked sequence, and verify it as a block by the law of winners."""
         context, odds = tree.context, 0.0
         selected = dict(tree.draft)
         paths = longest_paths(tree.shape)

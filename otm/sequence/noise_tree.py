@@ -119,7 +119,9 @@ class NoiseTree(SizedTree, MatchingDecoder):
         contexts: Sequence[Context],
         rows: Sequence[Sequence[NoiseRow]],
     ) -> tuple[list[list[WeightedPath]], dict[Context, Floats]]:
-        """Return the paths of several trees, each on its levels' noise, and the answers of p."""
+        """Return the paths of several trees, each on its own noise by level, and the answers of
+        p.
+        """
         scales = self.scale if isinstance(self.scale, tuple) else (self.scale,)
 
         def belief(place: int, context: Context, mass: Floats) -> Floats:

@@ -223,7 +223,7 @@ class Atoms:
         return group, min(max(share, 0.0), 1.0)
 
     def law(self, atom: int) -> Floats:
-        """Return the law of one atom's score, a mixture over ever narrower parts around it."""
+        """Return the law of one atom's score, a mixture over ever narrower parts."""
         if atom not in self.laws:
             self.laws[atom] = self._law(atom)
         return self.laws[atom]
@@ -372,7 +372,7 @@ def refine(law: ScoreLaw, weight: float, draft: Floats, target: Floats) -> Refin
         spare = max(0.0, float((wanted[n] - wanted[cut]) - (held[n] - held[cut])))
 
         def kept(first: int) -> float:
-            """Return minus the moment of lowering the tokens from `first` on to its ratio."""
+            """Return minus the moment of lowering the tokens from `first` on."""
             return float(
                 q[first] / p[first] * (below[n] - below[first]) - (wanted[n] - wanted[first])
             )

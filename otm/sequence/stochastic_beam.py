@@ -5,13 +5,13 @@ probability as rate, and keeps the first K of each level; a prefix rings when th
 continuations does. The beams of a level are K sequences without replacement, and those of
 successive levels a tree, since the prefix of one of the first K is among the first K.
 
-What the tree needs of the clocks is their order. Let a level's beams be u₁, …, u_K in the order in
-which they rang. On the next level the first continuation of u₁ rings first; then, again and again,
-either a new beam rings for the first time, at the rate of all sequences not yet heard of, 1 − Σ
-P(u) over the beams heard of, or a further continuation of one of these, at the rate of what is left
-of it. Clocks have no memory: which of the two comes next depends on these rates alone, not on what
-rang before, and the next new beam is the next in the order of its level. So one level is drawn
-after the other, with one draft call each.
+Of the clocks the tree needs only the order. Let a level's beams be u₁, …, u_K in the order in which
+they rang. On the next level the first continuation of u₁ rings first; then, again and again, either
+a new beam rings for the first time, at the rate of all sequences not yet heard of, 1 − Σ P(u) over
+the beams heard of, or a further continuation of one of these, at the rate of what is left of it.
+Clocks have no memory: which of the two comes next depends on these rates alone, not on what rang
+before, and the next new beam is the next in the order of its level. So one level is drawn after the
+other, with one draft call each.
 """
 
 from __future__ import annotations

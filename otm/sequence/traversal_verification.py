@@ -64,7 +64,7 @@ class _Visit:
 
 @dataclasses.dataclass(frozen=True)
 class TraversalVerification(TreeDecoder, LawDecoder):
-    """Draft a tree; accept the first vertex in post-order that passes, with the path to it.
+    """Draft a tree; accept the first vertex in post-order that passes, with all ancestors.
 
     A vertex with weight w, target q and drafts p (w = 1 at the root) hands the child with token x
     the weight min(1, w·q(x)/p(x)); if nothing in the child's subtree is accepted, with Z = Σ (w·q −

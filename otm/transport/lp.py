@@ -147,9 +147,7 @@ def _lift(
 def _solve(
     tails: NDArray[np.int64], heads: NDArray[np.int64], limits: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return a largest flow along edges between nodes of limited throughput, and the dual
-    prices.
-    """
+    """Return a largest flow along edges between nodes of limited throughput, and its duals."""
     num_edges = len(tails)
     if num_edges == 0:
         return np.zeros(0), np.zeros(len(limits))

@@ -38,9 +38,7 @@ class TransportProgram:
     __repr__ = brief_repr
 
     def problem(self, *extra: Any) -> Any:
-        """Return the maximisation of the acceptance under the constraints and any extra
-        constraints.
-        """
+        """Return the maximisation of the acceptance under these and any extra constraints."""
         import cvxpy as cp  # noqa: PLC0415  # a second to load: not before a program is asked for
 
         return cp.Problem(cp.Maximize(self.acceptance), [*self.constraints, *extra])

@@ -75,8 +75,7 @@ class MarkovAcceptance:
         )
 
     def bound(self, bits: float) -> float:
-        """Return an upper bound on the tokens of every tree whose leaf has at most `bits` bits of
-        entropy.
+        """Return an upper bound on the tokens of every tree whose leaf has at most `bits` bits.
 
         ∞ if entropy says nothing.
         """

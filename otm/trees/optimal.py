@@ -336,9 +336,9 @@ def _grow_by_path(
 ) -> tuple[list[float], list[int]]:
     """Return acceptance (root first) and parents of the vertices in the order of popping.
 
-    This is the textbook's queue, for any function of the path: a popped vertex pushes its next
-    sibling and its first child. Entries are (−acceptance, parent, rank, step, Σ steps of the elder
-    siblings).
+    The algorithm is the textbook's queue, for any function of the path: a popped vertex pushes its
+    next sibling and its first child. Entries are (−acceptance, parent, rank, step, Σ steps of the
+    elder siblings).
     """
     weights, parents = [1.0], list[int]()
     paths: list[tuple[int, ...]] = [()]

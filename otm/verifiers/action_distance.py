@@ -12,8 +12,7 @@ from otm.verifiers.lossy_rule import LossyVerifier, keep_passing
 
 @dataclasses.dataclass(frozen=True)
 class ActionDistance(LossyVerifier):
-    """Accept a token at most r away from the target's likeliest token, otherwise take the
-    likeliest.
+    """Accept a token at most r away from the target's likeliest token, otherwise take that token.
 
     Tokens stand for bins of a robot's action, so that their numbers are places on a line. Of
     equally likely tokens the one with the lowest number is the likeliest.

@@ -46,8 +46,8 @@ _CANCELLED = 1e-12  # a probability that differences of probabilities do not tel
 class Verifier(Scheme):
     """A verification scheme: a frozen, hashable object with the parameters as fields.
 
-    What the rest of the library needs to know of a scheme it says itself, as class attributes; the
-    first three have no default.
+    Class attributes hold all that the rest of the library needs to know of a scheme; the first
+    three have no default.
 
     Attributes:
         title: the field's name for the scheme.
@@ -168,7 +168,7 @@ class Conditional(Rule):
 class Shared(Rule):
     """A rule that shares randomness with the drafter, as races and hashing do.
 
-    Its joint law comes first, the kernel follows.
+    The joint law is computed first, and the kernel follows from it.
     """
 
     @abc.abstractmethod

@@ -1,6 +1,4 @@
-"""Constrained acceptance (Cactus): a draft is verified towards the target with a bonus for the
-draft.
-"""
+"""Constrained acceptance (Cactus): a draft is verified towards the target plus a bonus."""
 
 from __future__ import annotations
 

@@ -412,8 +412,7 @@ def _solve_between(left: Array, right: Array, inside: Array, outside: Array, k: 
 
 
 def _solve_in_sections(left: Array, right: Array, inside: Array, outside: Array, k: Array) -> Array:
-    """Return the root of `_solve_between` without a wait for the device: a fixed number of rounds,
-    8 bits each.
+    """Return the root of `_solve_between` in a fixed number of rounds of 8 bits, for devices.
 
     A bracket within [1, k] is cut into `_SECTIONS` parts of one ratio; log k parts by
     _SECTIONS^rounds are below 2⁻⁵².

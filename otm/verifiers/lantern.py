@@ -72,7 +72,7 @@ class Lantern(Raised):
         return self._raised(target, neighbour_table(self.neighbours, int(target.shape[-1])))[0]
 
     def prepare(self, problem: Problem) -> LanternRule:
-        """Compute the raised mass of each draft, and the tokens where its residual leaves p out."""
+        """Compute the raised mass of each draft, and the tokens that the residual spares from p."""
         table = neighbour_table(self.neighbours, problem.num_tokens)
         raised, counts = self._raised(problem.target, table)
         counts &= table != PAD
@@ -80,9 +80,7 @@ class Lantern(Raised):
         return LanternRule(problem=problem, raised=np.asarray(raised), spared=spared)
 
     def output_law(self, problem: Problem) -> NDArray[np.float64]:
-        """Return the law of the output `(V,)`: the kept mass, and every rejected draft's
-        residual.
-        """
+        """Return the law of the output `(V,)`, kept mass plus every rejected draft's residual."""
         rule, p, q = self.prepare(problem), problem.draft, problem.target
         kept, excess, both = np.minimum(p, rule.raised), np.maximum(q - p, 0.0), np.minimum(p, q)
         live = rule.spared != PAD

@@ -127,9 +127,7 @@ class ListRaceRule(Shared):
         return output, drafts[np.arange(len(drafts)), lists] == output
 
     def joint(self) -> Coupling:
-        """Integrate over the target's time, given which, with the winner, the lists are
-        independent.
-        """
+        """Integrate over the target's time: the lists are independent given time and winner."""
         problem, k = self.problem, self.problem.num_drafts
         tokens, smallest = sequences(problem)
         t, weights = _list_nodes(k, smallest)

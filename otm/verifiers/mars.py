@@ -15,7 +15,7 @@ from otm.verifiers.lossy_rule import FALLBACKS, TIE, Fallback, LossyVerifier, by
 class Mars(LossyVerifier):
     """Accept the target's likeliest token, and the second likeliest if the logits have z₂/z₁ > θ.
 
-    Otherwise take the likeliest.
+    Any other token is replaced by the likeliest.
 
     A ratio of logits is no function of the distribution: adding a constant to all of them changes
     it, and nothing else. With z₁ given it is a test on masses, z₂ = z₁ + log(q₂/q₁):

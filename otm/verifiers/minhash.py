@@ -1,4 +1,4 @@
-"""Weighted MinHash: drafter and verifier take the first shared dart under their distribution.
+"""Weighted MinHash: drafter and verifier each take the first shared dart under p or q.
 
 Darts (token, height) fall uniformly on Ω × [0, 1]; the drafter stops at the first with height ≤
 p(token), the verifier at the first with height ≤ q(token). Both stop at the same dart when the

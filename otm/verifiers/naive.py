@@ -46,7 +46,7 @@ class Naive(Verifier):
     table_columns = ("naive_iid", "naive_greedy", "naive_top_k")
 
     def prepare(self, problem: Problem) -> AcceptOneOrCatch:
-        """Accept no draft by itself: the draw from the target accepts any draft that it hits."""
+        """Accept no draft by itself: the draw from the target accepts any draft hit."""
         q = problem.target
         return AcceptOneOrCatch(problem=problem, position=0, keep=np.zeros(len(q) + 1), residual=q)
 

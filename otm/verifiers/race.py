@@ -79,8 +79,8 @@ _FASTEST = 2.0**50
 class Race(CurvedVerifier):
     """Output the winner of the target's exponential race.
 
-    It is accepted if it is among the first k arrivals of the draft's race, or those before c times
-    the first. Drafts may be k different tokens, or, where each arrives again and again, k
+    The winner is accepted if it is among the first k arrivals of the draft's race, or those before
+    c times the first. Drafts may be k different tokens, or, where each arrives again and again, k
     independent ones (the Poisson functional representation for several drafts, MPFR).
 
     Threshold c, or one draft, c = 1:  α = Σ_i 1 / Σ_j max(p_j/(c p_i), q_j/q_i), terms with p_i q_i
@@ -218,9 +218,7 @@ def _winners_inside(problem: Problem, c: float, members: NDArray[np.bool_]) -> N
 
 
 def first_arrivals(log_times: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Return the k earliest tokens `(n, k)` of each row in order, −1 for a token that never
-    arrives.
-    """
+    """Return the k earliest tokens `(n, k)` of each row in order, −1 for no arrival."""
     count = min(k, log_times.shape[1])
     early = np.argpartition(log_times, count - 1, axis=1)[:, :count]
     times = np.take_along_axis(log_times, early, axis=1)
@@ -352,9 +350,7 @@ def _next_arrivals(
 def _arrive_now(
     state: NDArray[np.float64], drafts: NDArray[np.int64], winners: NDArray[np.int64]
 ) -> None:
-    """Replace the winners y that arrive now by the next drafted token; other unfinished paths
-    end.
-    """
+    """Replace arriving winners y by the next drafted token; other unfinished paths end."""
     is_next = drafts[:, None, :] == winners[:, None]
     before = state[:, winners]
     after = np.zeros_like(before)

@@ -83,9 +83,7 @@ class RecursiveRejection(CurvedVerifier):
         return AcceptInTurn(problem=problem, keep=np.stack(stages), residual=residual)
 
     def curve(self, problem: Problem, ks: Sequence[int], by: Definition) -> Array:
-        """Evaluate one recursion to max(ks), batched; without replacement sum over paths, row by
-        row.
-        """
+        """Evaluate one recursion to max(ks), batched, or without replacement a sum over paths."""
         if not isinstance(problem.law, WithoutReplacement):
             return _without_order(problem.draft, problem.target, ks)
         purpose = "The exact acceptance without replacement"

@@ -193,8 +193,8 @@ class Residuals:
     ) -> NDArray[np.int64]:
         """Draw a draft from the draft law given the rejection at this stage.
 
-        Its law is ∝ (θ′p − max(q, θp))₊ off the tokens `taken` `(n, j)`. First the gap
-        between taken tokens is drawn, then the token in it.
+        The law is ∝ (θ′p − max(q, θp))₊ off the tokens `taken` `(n, j)`. First the gap between
+        taken tokens is drawn, then the token in it.
         """
         old, new = theta[:, None], after[:, None]
         start, bend = self._count_above(new), self._count_above(old)
@@ -217,7 +217,7 @@ class Residuals:
         return np.asarray(self.tokens[np.minimum(found, len(self.tokens) - 1)[:, 0]])
 
     def _count_above(self, theta: Floats) -> NDArray[np.int64]:
-        """Return the number of tokens with q/p > θ, which are the first ones in order."""
+        """Return the number of tokens with q/p > θ, a prefix of the order."""
         return np.asarray(np.searchsorted(self.falling, -theta, side="left"))
 
     def _sum(self, count: NDArray[np.intp], theta: Floats) -> Floats:

@@ -122,9 +122,7 @@ class SelectThenReject(SelectionVerifier):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SelectThenRejectRule(Conditional):
-    """A selection, the law s of the selected token `(V,)`, and acceptance and residual against
-    s.
-    """
+    """A selection, the law s `(V,)` of the selected token, and acceptance and residual for s."""
 
     num_uniforms = 3  # one for the selection, one for the accept step, one for the residual draw
 
@@ -219,7 +217,8 @@ class _PlanSelection:
 
     Mass that no token takes is spread evenly over the set.
 
-    It is selected all the same, and Σ min(s, q) ≥ Σ_y flow(y) = α*, because s ≥ flow and q ≥ flow.
+    A draft is selected all the same, and Σ min(s, q) ≥ Σ_y flow(y) = α*, because s ≥ flow and q ≥
+    flow.
     """
 
     sets: SetTable

@@ -1,5 +1,4 @@
-"""SpecHub: the draft model's favourite is one of two drafts and takes the mass that the other
-leaves.
+"""SpecHub: the draft model's favourite is one of two drafts and takes the other's rest.
 
 The hub a = argmax p is one draft, the other is x ~ p renormalised off the hub. SpecHub draws the
 pair in an order of its own: (x, a) with mass p(x), (a, x) with mass p(a)·p(x)/(1 − p(a)), so that

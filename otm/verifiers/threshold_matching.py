@@ -25,7 +25,7 @@ _LEAST = 1e-9  # as the kernel caps its accumulated threshold
 class ThresholdMatching(Lossy):
     """Accept the first draft d_i with u ≤ (q(d_1) + … + q(d_i))/a or q(d_i) ≥ s.
 
-    Otherwise draw from q off the drafts.
+    If no draft is accepted, draw from q off the drafts.
 
     One uniform u serves all siblings. At a = s = 1 this is sampling the target and looking, without
     loss. A draft that s lets pass comes out whatever else is likely; a gives likely drafts 1/a of
@@ -83,9 +83,7 @@ class ThresholdMatching(Lossy):
         return by_rows(values, problem.draft, problem.target)[0]
 
     def _accepted(self, likeliest: Array, mass: Array) -> Array:
-        """Return the acceptance of drafts from the largest and the total target mass of all
-        drafts.
-        """
+        """Return the acceptance of drafts from their largest and total target mass."""
         xp = namespace(mass)
         matched = xp.clip(mass / self.accumulated, None, 1.0)
         return xp.where(likeliest >= self.single - TIE, xp.ones_like(matched), matched)

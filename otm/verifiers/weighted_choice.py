@@ -84,8 +84,8 @@ def chosen_beside(
 
     b(y) must be 0 where a(y) > 0.
 
-    It is the derivative at ε = 0 of Σ_y a(y) Σ_{A∋y} Pr(S = A) w(y)/w(A) Π_{z∈A} (1 + ε b(z)), a
-    product over tokens again, and is taken at an imaginary ε, which cancels nothing.
+    The expectation is the derivative at ε = 0 of Σ_y a(y) Σ_{A∋y} Pr(S = A) w(y)/w(A) Π_{z∈A} (1 +
+    ε b(z)), a product over tokens again, and is taken at an imaginary ε, which cancels nothing.
 
     Cost: some four times `chosen_law`. Accuracy: as there.
     """
@@ -120,8 +120,7 @@ def _sums(
 
 
 def _arrival_times(p: Floats, k: int, outside: float, error: float) -> tuple[float, Floats]:
-    """Return the step h of log t, and the nodes t where the k-th arrival is possible, in units of
-    `ROOM`.
+    """Return the step h of log t, and possible times t of the k-th arrival, in units of `ROOM`.
 
     p is in descending order; in these parts every t is a float.
     """

@@ -46,7 +46,7 @@ _Evaluation = Callable[[Floats], tuple[Floats, Floats]]
 class WithoutReplacementOptimal(Verifier):
     """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then verify this as a single draft.
 
-    It is accepted with probability min(1, q/s), s the law of the chosen draft.
+    The chosen draft is accepted with probability min(1, q/s), s the law of the chosen draft.
 
     The weights are searched until Σ min(s, q) ≥ α* − tolerance. Drafts in the minimising set T of
     the cut formula are chosen only if all drafts lie in it. Acceptance by the rule Σ min(s, q); by

@@ -22,7 +22,7 @@ Seen = tuple[tuple[int, int], ...]
 class RowTable:
     """Rows of integers `(N, k)` with masses `(N,)`, to draw from entry by entry.
 
-    What follows from the entries that were read is kept, for all draws.
+    The consequences of the entries read are cached, for all draws.
     """
 
     def __init__(self, rows: NDArray[np.int64], mass: NDArray[np.float64]) -> None:

@@ -162,7 +162,7 @@ class Document:
     def objects(self, *keys: str) -> Iterator[dict[str, Any]]:
         """Yield every JSON object, at any depth, that has all the keys.
 
-        They come in order; what is inside one is not searched again.
+        Objects come in order; the inside of an object that was found is not searched again.
         """
         i = 0
         while i < len(self._index):

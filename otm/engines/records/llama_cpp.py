@@ -1,4 +1,4 @@
-"""llama.cpp's log in its three spellings, survival to three decimals in each.
+"""llama.cpp's log in three spellings, each with survival to three decimals.
 
 * "draft acceptance = 0.7 (14 accepted / 20 generated), mean acceptance length = 2.40, acceptance
   rate per position = (0.800, 0.600)": one line for each request;

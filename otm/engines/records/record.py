@@ -1,4 +1,4 @@
-"""An engine's record of acceptance in one convention, and the limits of such data."""
+"""An engine's record of acceptance in one convention, and the limits of the data."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class AcceptanceRecord:
     def survival(self) -> PositionAcceptance:
         """The observed survival: the steps that accepted at least i drafts over all steps.
 
-        What was not drafted is not accepted.
+        Drafts that were never made count as not accepted.
 
         Raises:
             InvalidParameter: if the record holds means only, or several parts have rates without

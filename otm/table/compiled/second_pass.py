@@ -238,9 +238,9 @@ def _curvature(x: float) -> float:
 def _is_closer(ends: Floats, n: int, gate: float, tv: float) -> int:
     """Return 1 if the Jensen–Shannon divergence is at most `gate`, 0 if not, −1 if undecided.
 
-    It is at most TV log 2. In a few n at once it is at least what their masses have (Jensen)
-    and, being convex, at most the chord between their ends (docs/theory.md, "The gate of Fuzzy
-    without logarithms").
+    The divergence is at most TV log 2. With tokens lumped to a few points it is at least that of
+    the lumps' masses (Jensen) and, being convex, at most the chord between their ends
+    (docs/theory.md, "The gate of Fuzzy without logarithms").
     """
     if tv * math.log(2.0) < gate - _UNDECIDED:
         return 1

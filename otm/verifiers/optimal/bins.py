@@ -81,9 +81,7 @@ def bin_tokens(draft: Array, target: Array, bins: int, steepest: float) -> Cells
 
 
 def check_bins(bins: object) -> int:
-    """Return the number of bins, or raise `InvalidParameter` unless it is an integer from 1 to
-    `_MOST_BINS`.
-    """
+    """Return the number of bins, or raise unless this is an integer from 1 to `_MOST_BINS`."""
     count = check_count(bins, name="bins")
     if count > _MOST_BINS:
         raise InvalidParameter(

@@ -1,5 +1,4 @@
-"""Compiled draws from the residual of the target after a rejection: one pass over a row, in little
-memory.
+"""Compiled draws from the target's residual after a rejection, in one pass and little memory.
 
 The residual ∝ (q − s)₊ is summed in blocks of `_BLOCK` tokens; the running sum of the blocks tells
 in which one a draw lies, and that block alone is walked through. A draw is what the inverse of the

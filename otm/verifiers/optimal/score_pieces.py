@@ -144,8 +144,7 @@ def score_pieces(
 
 
 def _parts(atom: int, mass: float, gap: float, absorbed: list[_Block]) -> _Parts:
-    """Tile a block: pieces of the atom above, between and below the absorbed blocks, from the top
-    down.
+    """Tile a block: pieces of the atom above, between and below the absorbed blocks.
 
     The last piece takes the rest of the atom's mass, so that the lengths sum to the mass whatever
     the rounding of places.

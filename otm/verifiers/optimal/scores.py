@@ -184,9 +184,7 @@ class Scores:
 
     @functools.cached_property
     def achieved(self) -> Floats:
-        """E[g(U)] of each atom from the actual pieces, `(n + 1,)`: the level up to rounding; 0 for
-        the sentinel.
-        """
+        """Actual E[g(U)] of each atom's pieces, `(n + 1,)`, 0 for the sentinel."""
         with quiet():
             moments = self.size.gained(self.gap, self.length)
         sums = np.bincount(self.owner, weights=moments, minlength=len(self.level))
@@ -290,7 +288,7 @@ class Scores:
         return found
 
     def below(self, levels: Floats) -> Floats:
-        """Return Pr(score ≤ u) of tokens with given levels at the ends of all pieces from u = 0 up,
+        """Return Pr(score ≤ u) of tokens by level at the ends of all pieces,
         `(..., pieces + 1)`.
         """
         atom, theta = self.between(levels)
@@ -359,8 +357,7 @@ class Selection:
 
 
 def optimal_selection(steps: Steps, undrafted: float, size: Containment) -> tuple[Steps, Selection]:
-    """Find the cut and the clip a = clip(q/p, c, d), with the steps around the cut, c and d
-    resolved.
+    """Find the cut and the clip a = clip(q/p, c, d), and resolve the steps around cut, c and d.
 
     Args:
         steps: of supp p.
@@ -419,9 +416,7 @@ def _select(
 
 
 def _may_hide_the_cut(steps: Steps, contained: Floats) -> NDArray[np.bool_]:
-    """True if the bound of docs/theory.md, "Without a sort", allows a step a better cut than the
-    best between steps.
-    """
+    """True where a step may hide a better cut (docs/theory.md, "Without a sort")."""
     p, above = steps.draft, steps.above_target
     highest = np.append(1.0, contained[:-1]) + above - steps.low * p
     highest = np.minimum(highest, contained + np.append(0.0, above[:-1]) + steps.high * p)
@@ -451,8 +446,7 @@ def _lift(p: Floats, q: Floats, largest: Floats, mass: float) -> tuple[float, sl
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Nodes:
-    """Possible places of atoms: levels in descending order, with the mass on each and the mass
-    between neighbours.
+    """Possible places of atoms: levels in descending order, with mass on and between these.
 
     Attributes:
         level: a, `(n,)`.

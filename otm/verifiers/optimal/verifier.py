@@ -1,5 +1,4 @@
-"""The optimal verifier: a draft selected by independent scores, then one rejection step; exact at
-every vocabulary size.
+"""The optimal verifier: select a draft by independent scores, then one rejection step.
 
 Why it is lossless and optimal is the chapter at the head of `otm.verifiers.optimal.scores`.
 """
@@ -165,9 +164,7 @@ class OptimalRule(Conditional):
 
     @property
     def lower(self) -> float:
-        """Σ min(s, q): the acceptance of this rule without forgiveness, equal to `upper` up to
-        rounding without bins.
-        """
+        """Σ min(s, q), the acceptance without forgiveness, equal to `upper` without bins."""
         return float(np.minimum(self.selection_law, self.problem.target).sum())
 
     @functools.cached_property
@@ -188,9 +185,7 @@ class OptimalRule(Conditional):
         return single_draft_rejection(self.selection_law, self.problem.target)[1]
 
     def keep(self, tokens: NDArray[np.int64]) -> Floats:
-        """Return min(1, q/s) plus the forgiven part of the rest; 0 where s = 0, and for −1 (no
-        draft).
-        """
+        """Return min(1, q/s) plus the forgiven part of the rest; 0 where s = 0 or for −1."""
         law = self._selected(tokens)
         with quiet():
             kept = np.minimum(1.0, self.problem.target[tokens] / law)

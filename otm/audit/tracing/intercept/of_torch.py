@@ -324,7 +324,7 @@ class _Shadows:
         return view if _open(view).any() else None
 
     def put(self, tensor: Any, objects: Any) -> Any:
-        """Store open elements in a tensor's shadow and plain ones in memory; None skips."""
+        """Store open elements in a tensor's shadow, plain values in memory; None skips."""
         if not tensor.numel():
             return tensor
         found = np.asarray(objects, dtype=object).reshape(tuple(tensor.shape))
