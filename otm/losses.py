@@ -179,9 +179,8 @@ def acceptance_losses(
     Source: docs/theory.md, "What acceptance is lost to".
 
     >>> import numpy as np
-    >>> found = acceptance_losses(
-    ...     np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25]), draft=Processing(top_k=2)
-    ... )
+    >>> draft, target = np.log([0.6, 0.4, 1e-300]), np.log([0.5, 0.25, 0.25])
+    >>> found = acceptance_losses(draft, target, draft=Processing(top_k=2))
     >>> {name: round(value, 12) for name, value in found.mean().items() if abs(value) > 1e-9}
     {'acceptance': 0.75, 'truncation': 0.25}
     """

@@ -267,10 +267,8 @@ def overlap(problem: Problem, *, ax: Axes | None = None) -> Axes:
 
     >>> import otm
     >>> from matplotlib.figure import Figure
-    >>> ax = overlap(
-    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)),
-    ...     ax=Figure().subplots(),
-    ... )
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> ax = overlap(problem, ax=Figure().subplots())
     >>> [text.get_text() for text in ax.texts]
     ['one draft 0.7500', 'recursive rejection 0.8125', 'K-SEQ 0.8476', 'optimum 0.9375']
     """

@@ -303,10 +303,8 @@ def _markdown_line(cells: Sequence[str]) -> str:
 def format_cell(value: Any) -> str:
     """Format a cell: six decimals, integers with separators, a dash for a missing value.
 
-    >>> [
-    ...     format_cell(value)
-    ...     for value in (0.25, 1200, None, "text", 1e-9, Approximate(0.25), float("inf"))
-    ... ]
+    >>> values = 0.25, 1200, None, "text", 1e-9, Approximate(0.25), float("inf")
+    >>> [format_cell(value) for value in values]
     ['0.250000', '1,200', '—', 'text', '1.0e-09', '≈0.2500', '∞']
     """
     if value is None:

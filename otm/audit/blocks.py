@@ -368,9 +368,8 @@ def sampled_blocks(
     >>> trusting = BlockBatchCandidate(
     ...     lambda p, q, drafts, rng: np.pad(drafts, ((0, 0), (0, 1)), constant_values=-1)
     ... )
-    >>> sampled_blocks(
-    ...     trusting, draft=pair[0], target=pair[1], num_drafts=1, rng=np.random.default_rng(0)
-    ... ).verdict
+    >>> rng = np.random.default_rng(0)
+    >>> sampled_blocks(trusting, draft=pair[0], target=pair[1], num_drafts=1, rng=rng).verdict
     'not lossless'
     """
     generator = check_rng(rng)

@@ -66,12 +66,8 @@ def as_test(audit: SingleAudit, name: str) -> str:
 
     >>> import otm
     >>> problem = otm.Problem(draft=[1.0, 0.0], target=[0.0, 1.0], law=otm.IID(1))
-    >>> print(
-    ...     as_test(
-    ...         otm.audit.exact(lambda p, q, drafts, uniforms: int(drafts[0]), problem),
-    ...         "kernels:trusting",
-    ...     )
-    ... )
+    >>> audit = otm.audit.exact(lambda p, q, drafts, uniforms: int(drafts[0]), problem)
+    >>> print(as_test(audit, "kernels:trusting"))
     import otm
     from kernels import trusting
     <BLANKLINE>

@@ -86,9 +86,8 @@ class ToyLanguage(OneByOne):
 
     >>> import numpy as np
     >>> model = ToyLanguage([[0.5, 0.5], [0.25, 0.75]])
-    >>> np.exp(model([[9, 0]], attention_mask=[[0, 1]]).logits[0, -1]).tolist() == model.next(
-    ...     [0]
-    ... ).tolist()
+    >>> logits = model([[9, 0]], attention_mask=[[0, 1]]).logits[0, -1]
+    >>> np.exp(logits).tolist() == model.next([0]).tolist()
     True
     """
 

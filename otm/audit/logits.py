@@ -48,9 +48,8 @@ class LogitCandidate(UniformsCandidate):
     Raises:
         InvalidParameter: if `verify` cannot be called, or what it applies is out of range.
 
-    >>> LogitCandidate(
-    ...     lambda draft, target, drafts, uniforms, temperature: int(drafts[0]), name="trusting"
-    ... ).name
+    >>> trusting = lambda draft, target, drafts, uniforms, temperature: int(drafts[0])  # noqa: E731
+    >>> LogitCandidate(trusting, name="trusting").name
     'trusting'
     """
 

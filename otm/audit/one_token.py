@@ -333,9 +333,8 @@ def library_sampler(
     Cost: as a traced `exact`, over the uniforms of drafting and verification together.
 
     >>> import otm
-    >>> library_sampler(
-    ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    ... ).verdict
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> library_sampler(otm.KSeq(), problem).verdict
     'lossless'
     """
     single = check_problem(problem).single(purpose="An exact audit")

@@ -137,17 +137,10 @@ def coverage_of_problem(problem: Problem) -> Coverage:
 def merged(parts: Iterable[tuple[str, Coverage]], untested: Iterable[str] = ()) -> Coverage:
     """Merge the coverages of several audits, by label, and the list of untested faults.
 
-    >>> one = Coverage(
-    ...     instances=("a",), drafts=(1,), vocabulary=(2,), by=(("exact integration", 1),)
-    ... )
-    >>> print(  # doctest: +ELLIPSIS
-    ...     merged(
-    ...         [
-    ...             ("a, k = 1", one),
-    ...             ("b, k = 2", dataclasses.replace(one, drafts=(2,), vocabulary=(4,))),
-    ...         ]
-    ...     )
-    ... )
+    >>> by = (("exact integration", 1),)
+    >>> one = Coverage(instances=("a",), drafts=(1,), vocabulary=(2,), by=by)
+    >>> other = dataclasses.replace(one, drafts=(2,), vocabulary=(4,))
+    >>> print(merged([("a, k = 1", one), ("b, k = 2", other)]))  # doctest: +ELLIPSIS
     Tested: 1..2 drafts, 1 token, V = 2, 4, 2 instances; 2 by exact integration. Not tested: ...
     """
     labelled = list(parts)

@@ -181,9 +181,8 @@ def tree_kernel(
     >>> import otm
     >>> p = otm.sequence.ZerothOrder([0.5, 0.5])
     >>> first = lambda tree, rng: [int(tree.tokens[1])]  # always takes the first child
-    >>> tree_kernel(
-    ...     first, draft=p, target=p, parents=(-1, 0, 0), rng=np.random.default_rng(0)
-    ... ).verdict
+    >>> rng = np.random.default_rng(0)
+    >>> tree_kernel(first, draft=p, target=p, parents=(-1, 0, 0), rng=rng).verdict
     'lossless'
     """
     check_model(draft, name="draft")

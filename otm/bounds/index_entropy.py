@@ -50,10 +50,8 @@ def index_entropy_lower(problem: Problem) -> Array:
         counterexample.
 
     >>> import otm
-    >>> round(
-    ...     index_entropy_lower(otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.IID(1))),
-    ...     3,
-    ... )
+    >>> problem = otm.Problem(draft=[0.99, 0.01], target=[0.5, 0.5], law=otm.IID(1))
+    >>> round(index_entropy_lower(problem), 3)
     2.329
     """
     require_law(
@@ -86,9 +84,8 @@ def index_entropy_upper(problem: Problem) -> Array:
     Reference: Li & El Gamal 2018, Theorem 1 and its proof; ERSD [Kobus & Gündüz 2025], (8).
 
     >>> import otm
-    >>> round(
-    ...     index_entropy_upper(otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))), 9
-    ... )
+    >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
+    >>> round(index_entropy_upper(problem), 9)
     4.0
     """
     require_law(
@@ -122,12 +119,8 @@ def greedy_index_entropy_upper(problem: Problem) -> Array:
         "Bounds".
 
     >>> import otm
-    >>> round(
-    ...     greedy_index_entropy_upper(
-    ...         otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
-    ...     ),
-    ...     4,
-    ... )
+    >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(1))
+    >>> round(greedy_index_entropy_upper(problem), 4)
     5.2262
     """
     require_law(

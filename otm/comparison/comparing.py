@@ -73,9 +73,8 @@ def compare(
         exponentials each.
 
     >>> import otm
-    >>> table = compare(
-    ...     draft=[0.75, 0.25], target=[0.5, 0.5], verifiers=[otm.KSeq()], k=[2], samples=0
-    ... )
+    >>> p, q = [0.75, 0.25], [0.5, 0.5]
+    >>> table = compare(draft=p, target=q, verifiers=[otm.KSeq()], k=[2], samples=0)
     >>> table.rows[0].gap.__round__(6)
     0.089903
     """

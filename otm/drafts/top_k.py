@@ -31,9 +31,8 @@ class TopK(DistinctDrafts):
     Cost of the optimum: one sort, O(V log V). Reference: docs/theory.md, "Draft laws".
 
     >>> import otm
-    >>> otm.optimal_acceptance(
-    ...     otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.25, 0.25, 0.5], law=TopK(2))
-    ... )
+    >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.25, 0.25, 0.5], law=TopK(2))
+    >>> otm.optimal_acceptance(problem)
     0.5
     """
 

@@ -136,9 +136,8 @@ def plan_lengths(
         measured survival; docs/theory.md, "Unequal draft lengths".
 
     >>> from otm.engines.records import parse_acceptance
-    >>> record = parse_acceptance(
-    ...     '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
-    ... )
+    >>> text = '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
+    >>> record = parse_acceptance(text)
     >>> (choice,) = plan_lengths(record, CostSurface.flat(draft=0.002, target=0.020)).choices
     >>> choice.length, round(choice.over_plain.value, 4), choice.verdict, choice.reach
     (2, 2.0, 'speculate', 'at the limit')
@@ -298,9 +297,8 @@ def plan_mean(
     Cost: O(steps + L). Reference: docs/records.md, "A mean".
 
     >>> from otm.engines.records import parse_acceptance
-    >>> record = parse_acceptance(
-    ...     "Decode batch. #running-req: 1, accept len: 2.50, accept rate: 0.50, cuda graph: True"
-    ... )
+    >>> line = "Decode batch. #running-req: 1, accept len: 2.50, accept rate: 0.50"
+    >>> record = parse_acceptance(line)
     >>> costs = CostSurface.flat(draft=0.004, target=0.020)
     >>> plan = plan_mean(record, costs, batch=1, context=0)
     >>> round(plan.over_plain, 4), plan.pays, plan.upper.round(4).tolist()
@@ -361,9 +359,8 @@ def vllm_lengths(
         docs/features/speculative_decoding/dynamic_speculative_decoding.md at 015a47e1.
 
     >>> from otm.engines.records import parse_acceptance
-    >>> record = parse_acceptance(
-    ...     '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
-    ... )
+    >>> text = '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
+    >>> record = parse_acceptance(text)
     >>> points = {(1, 0, 1): 0.020, (1, 0, 3): 0.021, (64, 0, 1): 0.030, (64, 0, 3): 0.080}
     >>> costs = CostSurface.of_points({(1, 0): 0.002, (64, 0): 0.003}, points, source="by hand")
     >>> vllm_lengths(record, costs, context=0)["num_speculative_tokens_per_batch_size"]

@@ -81,9 +81,8 @@ class CostSurface:
             InvalidParameter: if the points fill no grid, lack calls of one token, or a time is not
                 positive and finite (a draft step may take none).
 
-        >>> costs = CostSurface.of_points(
-        ...     {(1, 0): 0.002}, {(1, 0, 1): 0.020, (1, 0, 5): 0.024}, source="by hand"
-        ... )
+        >>> target = {(1, 0, 1): 0.020, (1, 0, 5): 0.024}
+        >>> costs = CostSurface.of_points({(1, 0): 0.002}, target, source="by hand")
         >>> costs.at(batch=1, context=0, length=2)
         Cost(length=2, draft=0.002, plain=0.02, target=0.022, extrapolated=False)
         """
@@ -183,9 +182,8 @@ class CostSurface:
         Raises:
             InvalidParameter: beyond the grid, unless `extrapolate`.
 
-        >>> CostSurface.flat(draft=0.002, target={0: 0.020, 4: 0.024}).at(
-        ...     batch=1, context=0, length=1
-        ... ).target.__round__(6)
+        >>> costs = CostSurface.flat(draft=0.002, target={0: 0.020, 4: 0.024})
+        >>> round(costs.at(batch=1, context=0, length=1).target, 6)
         0.021
         """
         cell = [
@@ -296,9 +294,8 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
     Cost: O(length of the files).
 
     >>> import tempfile
-    >>> costs = CostSurface.of_points(
-    ...     {(1, 0): 0.002}, {(1, 0, 1): 0.02, (1, 0, 3): 0.021}, source="by hand"
-    ... )
+    >>> target = {(1, 0, 1): 0.02, (1, 0, 3): 0.021}
+    >>> costs = CostSurface.of_points({(1, 0): 0.002}, target, source="by hand")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "costs.json"
     ...     _ = file.write_text(costs.to_json())

@@ -99,9 +99,8 @@ def overlap_at(draft: Array, target: Array, level: Array | float = 1.0) -> Array
     Reference: docs/theory.md, "The overlap curve".
 
     >>> import numpy as np
-    >>> float(
-    ...     overlap_at(np.array([0.75, 0.25]), np.array([0.5, 0.5]), 2.0)
-    ... )  # min(.5, 1.5) + min(.5, .5)
+    >>> p, q = np.array([0.75, 0.25]), np.array([0.5, 0.5])
+    >>> float(overlap_at(p, q, 2.0))  # min(.5, 1.5) + min(.5, .5)
     1.0
     """
     if isinstance(draft, np.ndarray):

@@ -91,10 +91,9 @@ class PartialPair:
 
     Cost: O(m log m) per row. NumPy only.
 
-    >>> pair = PartialPair(
-    ...     draft=TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25]),
-    ...     target=TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25]),
-    ... )
+    >>> draft = TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
+    >>> target = TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
+    >>> pair = PartialPair(draft=draft, target=target)
     >>> pair.batch_shape
     ()
     """

@@ -53,10 +53,8 @@ def divergences(pair: PartialPair) -> PartialDivergences:
     >>> one = otm.partial.TopTokens(tokens=[0], probabilities=[0.5])
     >>> two = otm.partial.TopTokens(tokens=[0], probabilities=[0.75])
     >>> ends = divergences(otm.partial.PartialPair(draft=one, target=two))
-    >>> (
-    ...     round(ends.kl_target_draft.lower, 6),
-    ...     ends.kl_target_draft.upper,
-    ... )  # below, the tails are alike: ¾ log (3/2) + ¼ log (1/2)
+    >>> kl = ends.kl_target_draft  # below, the tails are alike: ¾ log (3/2) + ¼ log (1/2)
+    >>> round(kl.lower, 6), kl.upper
     (0.130812, inf)
     """
     check_instance(pair, PartialPair, name="pair")

@@ -82,10 +82,8 @@ def optimal_acceptance(
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 2], probabilities=[0.25, 0.25])
     >>> ends = optimal_acceptance(otm.partial.PartialPair(draft=one, target=two), k=[1])
-    >>> (
-    ...     ends.lower.round(9),
-    ...     ends.upper.round(9),
-    ... )  # token 0 gives ¼; tokens 1, 2 at most ¼ each, but the draft has only ¼ left
+    >>> # token 0 gives ¼; tokens 1, 2 at most ¼ each, but the draft has only ¼ left
+    >>> ends.lower.round(9), ends.upper.round(9)
     (array([0.25]), array([0.75]))
     """
     check_instance(pair, PartialPair, name="pair")
@@ -149,10 +147,8 @@ def acceptance(
     >>> one = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.75, 0.25])
     >>> two = otm.partial.TopTokens(tokens=[0, 1], probabilities=[0.5, 0.5])
     >>> pair = otm.partial.PartialPair(draft=one, target=two)  # all is known
-    >>> [
-    ...     acceptance(verifier, pair, k=[2]).upper.round(6).tolist()
-    ...     for verifier in (otm.KSeq(), otm.RecursiveRejection())
-    ... ]
+    >>> verifiers = otm.KSeq(), otm.RecursiveRejection()
+    >>> [acceptance(each, pair, k=[2]).upper.round(6).tolist() for each in verifiers]
     [[0.847597], [0.8125]]
     """
     check_instance(pair, PartialPair, name="pair")

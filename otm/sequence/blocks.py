@@ -68,9 +68,7 @@ class BlockMarginals:
     >>> BlockMarginals([[0.5, 0.5], [0.25, 0.75]], start=1).next([0, 1])
     array([0.25, 0.75])
     >>> import numpy as np
-    >>> again = np.array(
-    ...     [[np.log(3), 0.0], [0.0, np.log(3)]]
-    ... )  # a token repeats three times likelier
+    >>> again = np.diag([np.log(3), np.log(3)])  # a token repeats three times likelier
     >>> BlockMarginals([[0.5, 0.5], [0.25, 0.75]], start=1, transition=again).next([0, 1])
     array([0.1, 0.9])
     """

@@ -334,13 +334,8 @@ def step(
     >>> import numpy as np
     >>> from otm.sequence import SpeculativeSampling, Sampled, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
-    >>> once = step(
-    ...     SpeculativeSampling(2),
-    ...     draft=model,
-    ...     target=model,
-    ...     context=[],
-    ...     randomness=Sampled(np.random.default_rng(0)),
-    ... )
+    >>> decoder, rng = SpeculativeSampling(2), Sampled(np.random.default_rng(0))
+    >>> once = step(decoder, draft=model, target=model, context=[], randomness=rng)
     >>> once.tokens, once.accepted, once.stopped
     ((1, 1, 1), 2, 'end_of_draft')
     """
@@ -394,13 +389,8 @@ def steps(
     >>> import itertools
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
-    >>> run = steps(
-    ...     SpeculativeSampling(2),
-    ...     draft=model,
-    ...     target=model,
-    ...     context=[],
-    ...     rng=np.random.default_rng(0),
-    ... )
+    >>> decoder, rng = SpeculativeSampling(2), np.random.default_rng(0)
+    >>> run = steps(decoder, draft=model, target=model, context=[], rng=rng)
     >>> [one.tokens for one in itertools.islice(run, 2)]
     [(1, 1, 1), (1, 1, 1)]
     """
@@ -449,14 +439,9 @@ def generate(
     >>> import numpy as np
     >>> from otm.sequence import SpeculativeSampling, ZerothOrder
     >>> model = ZerothOrder([0.0, 1.0])
-    >>> text = generate(
-    ...     SpeculativeSampling(2),
-    ...     draft=model,
-    ...     target=model,
-    ...     context=[],
-    ...     num_tokens=5,
-    ...     rng=np.random.default_rng(0),
-    ... )
+    >>> decoder, rng = SpeculativeSampling(2), np.random.default_rng(0)
+    >>> models = {"draft": model, "target": model}
+    >>> text = generate(decoder, **models, context=[], num_tokens=5, rng=rng)
     >>> text.tokens, text.num_calls
     ((1, 1, 1, 1, 1), 2)
     """

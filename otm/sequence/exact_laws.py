@@ -296,9 +296,8 @@ def divergence_by_position(
     >>> import numpy as np
     >>> target = np.full((2, 2), 0.25)
     >>> skewed = np.array([[0.375, 0.375], [0.125, 0.125]])
-    >>> divergence_by_position(skewed, target=target).round(
-    ...     6
-    ... )  # ½ ln(½/¾) + ½ ln(½/¼), then nothing
+    >>> found = divergence_by_position(skewed, target=target)
+    >>> found.round(6)  # ½ ln(½/¾) + ½ ln(½/¼), then nothing
     array([0.143841, 0.      ])
     """
     law, target = plain_reals(law, "law"), plain_reals(target, "target")

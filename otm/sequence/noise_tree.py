@@ -76,10 +76,8 @@ class NoiseTree(SizedTree, MatchingDecoder):
     >>> model = ZerothOrder([0.25, 0.75])  # a draft equal to the target never errs
     >>> seeded = Sampled(np.random.default_rng(0), SharedNoise(7))
     >>> once = step(NoiseTree(3, 3, 0.1), draft=model, target=model, context=[1], randomness=seeded)
-    >>> (
-    ...     once.accepted,
-    ...     once.tokens == tuple(SharedNoise(7).choose([0.25, 0.75], d) for d in range(1, 5)),
-    ... )
+    >>> text = tuple(SharedNoise(7).choose([0.25, 0.75], d) for d in range(1, 5))
+    >>> once.accepted, once.tokens == text
     (3, True)
     """
 

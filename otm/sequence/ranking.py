@@ -122,9 +122,8 @@ def rank_decoders(
 
     >>> from otm.sequence import BlockVerification, SpeculativeSampling, ZerothOrder
     >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
-    >>> ranked = rank_decoders(
-    ...     [SpeculativeSampling(2), BlockVerification(2)], draft=draft, target=target, context=[]
-    ... )
+    >>> decoders = [SpeculativeSampling(2), BlockVerification(2)]
+    >>> ranked = rank_decoders(decoders, draft=draft, target=target, context=[])
     >>> [(row.decoder.title, round(row.block_efficiency, 4)) for row in ranked]
     [('block verification', 2.2222), ('speculative sampling', 2.1111)]
     >>> [round(row.loss, 4) for row in ranked]
@@ -207,9 +206,8 @@ def delayed_expansions(
     >>> draft = MarkovModel([[0.0, 1.0], [0.75, 0.25]])
     >>> target = MarkovModel([[0.0, 1.0], [0.25, 0.75]])  # agrees after 0, not after 1
     >>> make = lambda stem, branches, length: GreedyMultipath(branches, length, stem)
-    >>> best = delayed_expansions(
-    ...     make, draft=draft, target=target, context=[0], num_nodes=4, draft_cost=0.1
-    ... )[0]
+    >>> models = {"draft": draft, "target": target}
+    >>> best, *_ = delayed_expansions(make, **models, context=[0], num_nodes=4, draft_cost=0.1)
     >>> best.stem, best.num_branches, best.length
     (1, 3, 1)
     >>> round(best.tokens, 6)  # 1 + 1 + (1 − (3/4)³) + 1/4

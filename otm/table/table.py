@@ -389,17 +389,11 @@ def acceptance_table(
         and "Races".
 
     >>> table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
-    >>> (
-    ...     float(table["optimum_iid_k2"]),
-    ...     round(float(table["kseq_iid_k2"]), 6),
-    ...     float(table["recursive_rejection_iid_k2"]),
-    ... )
+    >>> names = "optimum_iid_k2", "kseq_iid_k2", "recursive_rejection_iid_k2"
+    >>> tuple(round(float(table[name]), 6) for name in names)
     (0.9375, 0.847597, 0.8125)
-    >>> sorted(
-    ...     acceptance_table(
-    ...         draft=[0.75, 0.25], target=[0.5, 0.5], k=[2], columns=["tv"]
-    ...     ).description
-    ... )
+    >>> table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2], columns=["tv"])
+    >>> sorted(table.description)
     ['tv']
     """
     wanted = Wanted.of(k, columns)

@@ -157,12 +157,8 @@ def choose_tree(
     Reference: Sequoia [Chen et al. 2024], section 3.3, whose search runs over its dynamic program's
         table; the seconds per round of a chain: Leviathan et al. 2023, Theorem 3.8.
 
-    >>> choice = choose_tree(
-    ...     [0.6, 0.2],
-    ...     draft_seconds=0.002,
-    ...     target_seconds={0: 0.02, 16: 0.024, 64: 0.048},
-    ...     max_nodes=64,
-    ... )
+    >>> seconds = {0: 0.02, 16: 0.024, 64: 0.048}
+    >>> choice = choose_tree([0.6, 0.2], draft_seconds=0.002, target_seconds=seconds, max_nodes=64)
     >>> choice.tree.num_nodes, choice.tree.shape.depth, round(choice.speedup, 3)
     (10, 3, 2.015)
     """

@@ -269,9 +269,8 @@ def leaf_entropy(acceptance: ArrayLike, *, shape: TreeShape) -> float:
         docs/theory.md, "Bounds".
 
     >>> import otm
-    >>> leaf_entropy(
-    ...     [0.5, 0.25, 0.25], shape=otm.trees.TreeShape.chain(1)
-    ... )  # tokens 1 + ½, H(A) = 1.5 bits
+    >>> shape = otm.trees.TreeShape.chain(1)
+    >>> leaf_entropy([0.5, 0.25, 0.25], shape=shape)  # tokens 1 + ½, H(A) = 1.5 bits
     2.25
     """
     symbols, weights = _symbols(acceptance), tree_acceptance(acceptance, shape=shape).acceptance

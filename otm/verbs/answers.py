@@ -65,9 +65,8 @@ def optimal_acceptance(problem: Problem) -> Array:
     0.9375
     >>> import torch
     >>> p = torch.tensor([0.75, 0.25], dtype=torch.float64, requires_grad=True)
-    >>> optimal_acceptance(
-    ...     otm.Problem(draft=p, target=torch.tensor([0.5, 0.5]), law=otm.IID(2))
-    ... ).backward()
+    >>> tracked = otm.Problem(draft=p, target=torch.tensor([0.5, 0.5]), law=otm.IID(2))
+    >>> optimal_acceptance(tracked).backward()
     >>> p.grad.tolist()  # λ = 2·(3/4) on the second token, less its mean under p
     [-0.375, 1.125]
     """
@@ -95,9 +94,8 @@ def optimal_acceptance_curve(problem: Problem, *, k: float | Iterable[float]) ->
     Reference: as `optimal_acceptance`; monotone by SpecTr, Lemma 1.
 
     >>> import otm
-    >>> optimal_acceptance_curve(
-    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), k=[1, 2]
-    ... ).tolist()
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> optimal_acceptance_curve(problem, k=[1, 2]).tolist()
     [0.75, 0.9375]
     """
     law = _law_with_optimum(problem)
@@ -153,9 +151,8 @@ def prepare(verifier: Verifier, problem: Problem) -> Rule:
     Cost: see the verifier.
 
     >>> import otm
-    >>> prepare(otm.KSeq(), otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))).keep[
-    ...     0
-    ... ]  # γ* = 1
+    >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))
+    >>> prepare(otm.KSeq(), problem).keep[0]  # γ* = 1
     array([1., 1.])
     """
     require_support(verifier, check_problem(problem).law)
@@ -189,10 +186,8 @@ def acceptance(verifier: Verifier, problem: Problem, *, by: Definition = "member
     Cost and accuracy: see the verifier.
 
     >>> import otm
-    >>> acceptance(
-    ...     otm.RecursiveRejection(),
-    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)),
-    ... )
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> acceptance(otm.RecursiveRejection(), problem)
     0.8125
     """
     require_support(verifier, check_problem(problem, gradients=True).law)
@@ -225,9 +220,8 @@ def acceptance_curve(
         rejection of i.i.d. drafts: one recursion to max(k)); others: one call per k.
 
     >>> import otm
-    >>> acceptance_curve(
-    ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)), k=[1, 2]
-    ... ).round(6).tolist()
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> acceptance_curve(otm.KSeq(), problem, k=[1, 2]).round(6).tolist()
     [0.75, 0.847597]
     """
     definition = check_definition(by)
@@ -261,11 +255,8 @@ def kernel(verifier: Verifier, problem: Problem, drafts: object) -> NDArray[np.f
     Cost: O(k + V) per draft sequence after `prepare`.
 
     >>> import otm
-    >>> kernel(
-    ...     otm.RecursiveRejection(),
-    ...     otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)),
-    ...     [0],
-    ... ).round(4)
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> kernel(otm.RecursiveRejection(), problem, [0]).round(4)
     array([0.6667, 0.3333])
     """
     rule = prepare(verifier, problem)
@@ -310,9 +301,8 @@ def coupling(verifier: Verifier, problem: Problem) -> Coupling:
     Reference: SpecTr, Definition 1.
 
     >>> import otm
-    >>> coupling(
-    ...     otm.KSeq(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    ... ).output_marginal
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> coupling(otm.KSeq(), problem).output_marginal
     array([0.5, 0.5])
     """
     rule = prepare(verifier, problem)
@@ -382,12 +372,8 @@ def sample(verifier: Verifier, problem: Problem, *, size: int, rng: RNGLike) -> 
 
     >>> import numpy as np
     >>> import otm
-    >>> draws = sample(
-    ...     otm.KSeq(),
-    ...     otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2)),
-    ...     size=3,
-    ...     rng=np.random.default_rng(0),
-    ... )
+    >>> problem = otm.Problem(draft=[0.5, 0.5], target=[0.5, 0.5], law=otm.IID(2))
+    >>> draws = sample(otm.KSeq(), problem, size=3, rng=np.random.default_rng(0))
     >>> bool(draws.accepted.all())
     True
     """

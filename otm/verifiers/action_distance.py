@@ -32,9 +32,8 @@ class ActionDistance(LossyVerifier):
         relaxes greedy decoding only.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.1, 0.2, 0.3, 0.4], target=[0.0, 0.7, 0.2, 0.1], law=otm.IID(1)
-    ... )  # tokens 0, 1 and 2 pass
+    >>> p, q = [0.1, 0.2, 0.3, 0.4], [0.0, 0.7, 0.2, 0.1]  # tokens 0, 1 and 2 pass
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
     >>> round(otm.acceptance(ActionDistance(1), problem), 12)
     0.6
     """

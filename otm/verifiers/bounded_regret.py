@@ -36,9 +36,8 @@ class BoundedRegret(LossyVerifier):
         `otm.sequence.RegretBudget`.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1)
-    ... )  # log 1.25 = .223
+    >>> p, q = [0.2, 0.3, 0.5], [0.5, 0.4, 0.1]  # log 1.25 = .223
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
     >>> [otm.acceptance(BoundedRegret(regret), problem, by="rule") for regret in (0.2, 0.25)]
     [0.2, 0.5]
     """

@@ -41,13 +41,11 @@ class Cactus(Raised):
     Reference: Cactus [Hao & Mou 2026], 2604.04987v1; its public code at 3b01b81, which this is.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1)
-    ... )  # h = ½ + √(.02·¼) = .5707
-    >>> (
-    ...     round(otm.acceptance(Cactus(0.01), problem), 4),
-    ...     otm.lossy.output_law(Cactus(0.01), problem).round(4),
-    ... )
+    >>> # h = ½ + √(.02·¼) = .5707
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> verifier = Cactus(0.01)
+    >>> law = otm.lossy.output_law(verifier, problem)
+    >>> round(otm.acceptance(verifier, problem), 4), law.round(4)
     (0.8207, array([0.5707, 0.4293]))
     """
 

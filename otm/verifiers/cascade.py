@@ -40,9 +40,8 @@ class Cascade(AimedVerifier):
 
     >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25, 0.0], target=[0.5, 0.3, 0.2], law=otm.IID(1))
-    >>> otm.lossy.output_law(
-    ...     Cascade(rule="token_v3", alpha=0.2), problem
-    ... )  # G holds the first token: .25 goes to q
+    >>> verifier = Cascade(rule="token_v3", alpha=0.2)  # G holds the first token: .25 goes to q
+    >>> otm.lossy.output_law(verifier, problem)
     array([0.875, 0.075, 0.05 ])
     >>> otm.acceptance(Cascade(rule="opt", alpha=0.2), problem)
     1.0

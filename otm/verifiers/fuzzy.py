@@ -45,10 +45,8 @@ class Fuzzy(LossyVerifier):
 
     >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))  # TV = 1/4
-    >>> [
-    ...     otm.acceptance(Fuzzy(t, divergence="tv", fallback="speculative"), problem)
-    ...     for t in (0.2, 0.25)
-    ... ]
+    >>> verifiers = [Fuzzy(t, divergence="tv", fallback="speculative") for t in (0.2, 0.25)]
+    >>> [otm.acceptance(verifier, problem) for verifier in verifiers]
     [0.75, 1.0]
     """
 

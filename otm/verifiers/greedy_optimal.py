@@ -33,10 +33,8 @@ class GreedyOptimal(Verifier):
 
     >>> import otm
     >>> problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.Greedy(2))
-    >>> (
-    ...     round(otm.acceptance(GreedyOptimal(), problem), 12),
-    ...     round(otm.optimal_acceptance(problem), 12),
-    ... )
+    >>> found = otm.acceptance(GreedyOptimal(), problem), otm.optimal_acceptance(problem)
+    >>> tuple(round(value, 12) for value in found)
     (0.8, 0.8)
     """
 

@@ -42,9 +42,8 @@ class Grouped(LossyVerifier):
         the seven least likely tokens, whose window it cannot cut; here windows end with the order.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.4, 0.1, 0.5, 0.0], target=[0.1, 0.4, 0.3, 0.2], law=otm.IID(1)
-    ... )
+    >>> p, q = [0.4, 0.1, 0.5, 0.0], [0.1, 0.4, 0.3, 0.2]
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
     >>> pairs = [[1], [0], [3], [2]]  # {0, 1} has .5 of both, {2, 3} too; rejection keeps .5
     >>> otm.acceptance(Grouped(pairs, margin=1.0), problem)
     1.0

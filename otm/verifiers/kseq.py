@@ -160,11 +160,8 @@ def gamma_star(problem: Problem) -> Array:
     Reference: SpecTr, (6), Lemma 3.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=otm.examples.uniform(120),
-    ...     target=otm.examples.uniform(60, vocabulary=120),
-    ...     law=otm.IID(2),
-    ... )
+    >>> p, q = otm.examples.uniform(120), otm.examples.uniform(60, vocabulary=120)
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.IID(2))
     >>> round(gamma_star(problem), 12)  # r (1 − (1 − 1/r)^k) with r = 2
     1.5
     """

@@ -52,9 +52,8 @@ class Lantern(Raised):
         (models/ea_model_llamagen.py), which sets p to 0 on one neighbour more.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.5, 0.5, 0.0, 0.0], target=[0.25, 0.25, 0.25, 0.25], law=otm.IID(1)
-    ... )  # token 0 is raised by token 2, token 1 by token 3
+    >>> p, q = [0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]  # 0 is raised by 2, 1 by 3
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
     >>> rule = Lantern([[2], [3], [0], [1]], delta=0.25)
     >>> otm.acceptance(rule, problem), otm.lossy.distortion(rule, problem).total_variation
     (1.0, 0.5)

@@ -41,10 +41,8 @@ class Lenience(LossyVerifier):
 
     >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
-    >>> (
-    ...     otm.acceptance(Lenience(0.8), problem),
-    ...     otm.lossy.output_law(Lenience(0.8), problem),
-    ... )  # min(.75, .5/.8) + .25
+    >>> verifier = Lenience(0.8)  # min(.75, .5/.8) + .25
+    >>> otm.acceptance(verifier, problem), otm.lossy.output_law(verifier, problem)
     (0.875, array([0.625, 0.375]))
     """
 

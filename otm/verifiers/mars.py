@@ -44,9 +44,8 @@ class Mars(LossyVerifier):
         z₂/z₁ with θ = .9.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.2, 0.3, 0.5], target=[0.5, 0.4, 0.1], law=otm.IID(1)
-    ... )  # log 1.25 = .223 against 2.0 and .2
+    >>> p, q = [0.2, 0.3, 0.5], [0.5, 0.4, 0.1]  # log 1.25 = .223 against 2.0 and .2
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
     >>> [otm.acceptance(Mars(top_logit=top), problem, by="rule") for top in (20.0, 2.0)]
     [0.5, 0.2]
     """

@@ -27,9 +27,8 @@ class Maximal(Verifier):
         (which prints this acceptance as the cost).
 
     >>> import otm
-    >>> otm.acceptance(
-    ...     Maximal(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
-    ... )
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(1))
+    >>> otm.acceptance(Maximal(), problem)
     0.75
     """
 

@@ -29,9 +29,8 @@ class Naive(Verifier):
         sampling.
 
     >>> import otm
-    >>> otm.acceptance(
-    ...     Naive(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    ... )  # (15/16 + 7/16)/2
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> otm.acceptance(Naive(), problem)  # (15/16 + 7/16)/2
     0.6875
     """
 

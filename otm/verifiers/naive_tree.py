@@ -31,9 +31,8 @@ class NaiveTree(Verifier):
         Leviathan et al. 2023 for k = 1.
 
     >>> import otm
-    >>> otm.acceptance(
-    ...     NaiveTree(), otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    ... )  # 3/4 + (1/4)(1/4)
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> otm.acceptance(NaiveTree(), problem)  # 3/4 + (1/4)(1/4)
     0.8125
     """
 

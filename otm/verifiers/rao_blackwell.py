@@ -57,9 +57,8 @@ def rao_blackwell_acceptance(
 
     >>> import numpy as np
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.5, 0.3, 0.2], target=[0.2, 0.2, 0.6], law=otm.WithoutReplacement(2)
-    ... )
+    >>> p, q = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(2))
     >>> found = rao_blackwell_acceptance(problem, samples=2000, rng=np.random.default_rng(0))
     >>> found.low < otm.acceptance(otm.RecursiveRejection(), problem) < found.high
     True

@@ -39,13 +39,10 @@ class TvOptimal(Lossy):
     Reference: docs/theory.md, "Lossy rules".
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2)
-    ... )  # α* = .9375, s = (.5625, .4375)
-    >>> (
-    ...     otm.acceptance(TvOptimal(0.03125), problem),
-    ...     otm.lossy.output_law(TvOptimal(0.03125), problem),
-    ... )
+    >>> # α* = .9375, s = (.5625, .4375)
+    >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
+    >>> verifier = TvOptimal(0.03125)
+    >>> otm.acceptance(verifier, problem), otm.lossy.output_law(verifier, problem)
     (0.96875, array([0.53125, 0.46875]))
     """
 

@@ -34,13 +34,10 @@ class TypicalAcceptance(LossyVerifier):
         target.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.6, 0.4, 0.0], target=[0.05, 0.55, 0.4], law=otm.IID(1)
-    ... )  # threshold 0.09
-    >>> (
-    ...     otm.acceptance(TypicalAcceptance(), problem, by="rule"),
-    ...     otm.lossy.output_law(TypicalAcceptance(), problem),
-    ... )
+    >>> p, q = [0.6, 0.4, 0.0], [0.05, 0.55, 0.4]  # threshold 0.09
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.IID(1))
+    >>> verifier = TypicalAcceptance()
+    >>> otm.acceptance(verifier, problem, by="rule"), otm.lossy.output_law(verifier, problem)
     (0.4, array([0.03, 0.73, 0.24]))
     """
 

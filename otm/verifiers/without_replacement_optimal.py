@@ -70,13 +70,10 @@ class WithoutReplacementOptimal(Verifier):
         et al. 2025, Theorem 1.
 
     >>> import otm
-    >>> problem = otm.Problem(
-    ...     draft=[0.5, 0.3, 0.2], target=[0.1, 0.2, 0.7], law=otm.WithoutReplacement(2)
-    ... )
-    >>> (
-    ...     round(float(otm.acceptance(WithoutReplacementOptimal(), problem, by="rule")), 5),
-    ...     round(otm.optimal_acceptance(problem), 5),
-    ... )
+    >>> p, q = [0.5, 0.3, 0.2], [0.1, 0.2, 0.7]
+    >>> problem = otm.Problem(draft=p, target=q, law=otm.WithoutReplacement(2))
+    >>> found = otm.acceptance(WithoutReplacementOptimal(), problem, by="rule")
+    >>> round(float(found), 5), round(otm.optimal_acceptance(problem), 5)
     (0.78571, 0.78571)
     """
 

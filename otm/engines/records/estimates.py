@@ -238,9 +238,8 @@ def survival_bounds(record: AcceptanceRecord) -> SurvivalBounds:
 
     >>> from otm.engines.records import Tally
     >>> steps = Tally.of_steps([0, 1, 1, 2], [2, 1, 2, 2], name="")
-    >>> bounds = survival_bounds(
-    ...     AcceptanceRecord(form="", unit="server", parts=(steps,), convention="")
-    ... )
+    >>> record = AcceptanceRecord(form="", unit="server", parts=(steps,), convention="")
+    >>> bounds = survival_bounds(record)
     >>> bounds.lower.tolist(), bounds.upper.tolist()
     ([0.75, 0.25], [0.75, 0.5])
     """
@@ -297,9 +296,8 @@ def mean_bounds(record: AcceptanceRecord, *, drafts: int | None = None) -> Token
     Cost: O(steps + L). Reference: docs/records.md, "A mean".
 
     >>> from otm.engines.records import Tally
-    >>> record = AcceptanceRecord(
-    ...     form="", unit="server", parts=(Tally.of_mean(2.5, name=""),), convention=""
-    ... )
+    >>> parts = (Tally.of_mean(2.5, name=""),)
+    >>> record = AcceptanceRecord(form="", unit="server", parts=parts, convention="")
     >>> bounds = mean_bounds(record, drafts=3)
     >>> bounds.lower.tolist(), bounds.upper.tolist()
     ([1.0, 1.5, 2.0, 2.5], [1.0, 2.0, 2.5, 2.5])
@@ -363,9 +361,8 @@ def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> Leng
 
     >>> from otm.engines.records import Tally
     >>> eager = Tally.of_steps([1, 2, 2, 0, 1, 0] * 20, [2, 2, 2, 1, 1, 1] * 20, name="")
-    >>> check = check_lengths(
-    ...     AcceptanceRecord(form="", unit="server", parts=(eager,), convention="")
-    ... )
+    >>> record = AcceptanceRecord(form="", unit="server", parts=(eager,), convention="")
+    >>> check = check_lengths(record)
     >>> check.longer, round(check.shorter, 4), check.contradicted
     (1.0, 0.3333, True)
     """
@@ -419,13 +416,10 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
     Cost: O(steps + R L) for R requests. Reference: docs/theory.md, "Unequal draft lengths".
 
     >>> from otm.engines.records import Tally
-    >>> parts = tuple(
-    ...     Tally.of_histogram(counts, name="")
-    ...     for counts in ([2, 2, 6], [5, 3, 2], [1, 3, 6], [4, 4, 2])
-    ... )
-    >>> estimate = estimate_tokens(
-    ...     AcceptanceRecord(form="", unit="request", parts=parts, convention="")
-    ... )
+    >>> counts = [2, 2, 6], [5, 3, 2], [1, 3, 6], [4, 4, 2]
+    >>> parts = tuple(Tally.of_histogram(each, name="") for each in counts)
+    >>> record = AcceptanceRecord(form="", unit="request", parts=parts, convention="")
+    >>> estimate = estimate_tokens(record)
     >>> estimate.tokens.tolist(), estimate.token_interval().at(2).words()
     ([1.0, 1.7, 2.1], '2.10 (1.45 to 2.75)')
     """

@@ -103,9 +103,8 @@ def parse_acceptance(text: str) -> AcceptanceRecord:
 
     Cost: O(length of the text).
 
-    >>> parse_acceptance(
-    ...     '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
-    ... ).pooled_mean
+    >>> text = '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
+    >>> parse_acceptance(text).pooled_mean
     2.4
     """
     return _record_in(Document(text))

@@ -259,9 +259,8 @@ class AcceptanceRecord:
         Raises:
             InvalidParameter: if there is none, or their forms differ.
 
-        >>> one = AcceptanceRecord(
-        ...     form="", unit="server", parts=(Tally("", 10.0, 14.0),), convention=""
-        ... )
+        >>> parts = (Tally("", 10.0, 14.0),)
+        >>> one = AcceptanceRecord(form="", unit="server", parts=parts, convention="")
         >>> AcceptanceRecord.together([one, one]).steps
         20.0
         """

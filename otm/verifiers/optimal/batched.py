@@ -93,9 +93,8 @@ def prepare_batch(verifier: Verifier, problem: Problem) -> BatchedOptimalRule:
 
     >>> import numpy as np
     >>> import otm
-    >>> rows = otm.Problem(
-    ...     draft=[[0.75, 0.25], [0.5, 0.5]], target=[[0.5, 0.5], [0.5, 0.5]], law=otm.IID(2)
-    ... )
+    >>> draft, target = [[0.75, 0.25], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]]
+    >>> rows = otm.Problem(draft=draft, target=target, law=otm.IID(2))
     >>> rule = prepare_batch(otm.Optimal(bins=64), rows)
     >>> rule.lower, rule.select(np.array([[0, 1], [1, 1]]), np.array([[0.3, 0.3], [0.5, 0.1]]))
     (array([0.9375, 1.    ]), array([1, 1]))

@@ -122,9 +122,8 @@ def score_pieces(
     At most 2n − 1 pieces. Cost: O(n) stack operations and n Newton solves, about 5 µs per atom in
     plain Python.
 
-    >>> score_pieces(
-    ...     [0.5, 0.5], [0.75, 1.25], Containment(k=2)
-    ... )  # [1/8, 5/8] is atom 0's block; atom 1 gets the rest
+    >>> # [1/8, 5/8] is atom 0's block; atom 1 gets the rest
+    >>> score_pieces([0.5, 0.5], [0.75, 1.25], Containment(k=2))
     ([1, 0, 1], [0.375, 0.5, 0.125])
     """
     blocks: list[_Block] = []

@@ -73,10 +73,8 @@ class Optimal(Verifier):
 
     >>> import otm
     >>> problem = otm.Problem(draft=[0.75, 0.25], target=[0.5, 0.5], law=otm.IID(2))
-    >>> (
-    ...     otm.acceptance(Optimal(), problem),
-    ...     otm.prepare(Optimal(), problem).selection_law,
-    ... )  # SpecTr's Bernoulli example
+    >>> rule = otm.prepare(Optimal(), problem)  # SpecTr's Bernoulli example
+    >>> otm.acceptance(Optimal(), problem), rule.selection_law
     (0.9375, array([0.5625, 0.4375]))
     """
 
