@@ -21,8 +21,8 @@ ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "llama.cpp": ("top_k", "top_p", "min_p", "temperature"),
     }
 )
-"""In what order engines process logits by default; each step sees what the steps before it have
-left, renormalised.
+"""Orders in which engines process logits by default; each step sees the renormalised rest of the
+steps before.
 """
 
 _STEPS = frozenset(ORDERS["transformers"])

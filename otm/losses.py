@@ -43,26 +43,24 @@ def __dir__() -> list[str]:
 _PLAIN: Final = Processing()
 
 _TEMPERATURES: Final = np.geomspace(0.05, 20.0, 41)
-"""Where the best temperature is sought before it is refined."""
+"""The grid for the best temperature, before refinement."""
 
 _HALF: Final = ("bfloat16", "float16")
 
 ROUNDED_MOST: Final = 2.0**-8 / (2.0 * (1.0 - 2.0**-8))
-"""What rounding to bfloat16's 8 bits moves a distribution at most, in total variation
-(docs/theory.md).
-"""
+"""Largest total variation from rounding a distribution to bfloat16's 8 bits (docs/theory.md)."""
 
 _HALVINGS: Final = 16
-"""Steps to either side of the best temperature, from half a distance of the grid on: they leave
-1.5e-5 of it, and at a maximum the acceptance changes with the square of that.
+"""Steps to either side of the best temperature, from half a distance of the grid on: to a relative
+error of 1.5e-5, which at a maximum changes the acceptance by the square.
 """
 
 _SEARCHED: Final = len(_TEMPERATURES) + 2 * _HALVINGS
 """Temperatures that a search for the best one tries."""
 
 _TAIL: Final = 1e-13
-"""Target mass at the end of the draft's ranking that may count as accepted: below what sums over a
-vocabulary round off.
+"""Target mass at the end of the draft's ranking that may count as accepted: below the rounding of
+sums over a vocabulary.
 """
 
 _MOST_TANGENTS: Final = 200

@@ -33,7 +33,7 @@ from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 Kind = TypeVar("Kind")
 
 RNGLike: TypeAlias = np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | int
-"""What randomness is drawn from: a generator, which goes on, or a seed, which begins anew."""
+"""A source of randomness: a generator, which goes on, or a seed, which begins anew."""
 
 SUM_TOLERANCE_FLOAT64 = 1e-9
 _LARGEST_COUNT = 2**53

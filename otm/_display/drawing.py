@@ -50,7 +50,7 @@ LINES: tuple[Any, ...] = (
     (0, (4, 1.5, 1, 1.5, 1, 1.5)),
 )
 DASHED = (0, (4, 2))
-"""Of what stands beside a solid line of the same colour."""
+"""Dashes of a line beside a solid line of the same colour."""
 _WIDTH = 5.6
 MARKERS = "osD^vP<>X*"
 FORMATS = ("pdf", "svg", "png")
@@ -74,7 +74,7 @@ STYLE: dict[RcKeyType, Any] = {
     "savefig.bbox": "tight",
     "savefig.dpi": 160,
 }
-"""What every picture shares; in force inside `style`, so that importing this changes nobody's
+"""The common style of all pictures; in force inside `style`, so that an import changes nobody's
 settings.
 """
 
@@ -144,13 +144,13 @@ def probability_axis(axes: Axes, *, low: float = 0.0) -> None:
 
 
 MOST_LINES: Final = 6
-"""Lines in one panel, the optimum's among them: more cannot be labelled, nor told apart without
+"""Lines in one panel, with the optimum's: more could not be labelled, nor told apart without
 colour.
 """
 
 INK, PALE, SHADE, QUIET = "#222222", "#E8E8E8", "#BBD7EA", "#6B6B6B"
 SERIES: Final = ("#0072B2", "#D55E00", "#009E73", "#882255", "#6A3D9A")
-"""Of the palette, what is also legible as text on white."""
+"""The colours of the palette that are also legible as text on white."""
 
 MOST_BARS: Final = 12
 _NOTHING: Final = 1e-9

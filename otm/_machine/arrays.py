@@ -43,7 +43,7 @@ _LONG_ROW = 256  # from here on a loop over rows costs nothing beside the rows
 quiet: Callable[[], contextlib.AbstractContextManager[object]] = functools.partial(
     np.errstate, divide="ignore", invalid="ignore", over="ignore", under="ignore"
 )
-"""Silence NumPy where 0/0, x/0 and log 0 are meant and their values used; other namespaces never
+"""Silence NumPy where 0/0, x/0 and log 0 are intended and the results used; other namespaces never
 warn.
 """
 

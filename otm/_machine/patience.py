@@ -12,7 +12,7 @@ from typing import final
 from otm.errors import TooLarge
 
 PATIENCE = 60.0
-"""Seconds that an enumeration may take: what would take longer is refused as `TooLarge`."""
+"""Seconds that an enumeration may take; longer ones are refused as `TooLarge`."""
 
 _FIRST_LOOK, _SURE = 2.0, 30.0
 """Seconds after which an estimate counts that is far off, and one that is just too long."""

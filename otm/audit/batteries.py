@@ -201,7 +201,7 @@ class BatteryAudit(Audit):
 
 
 TO_COME = "an interruption"
-"""What stands in a report that was interrupted."""
+"""The reason in a report of an interrupted battery."""
 
 
 def _extent(audit: SingleAudit) -> tuple[float, float]:
@@ -379,10 +379,12 @@ def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> Ba
 
 
 _BESIDE = 0.1
-"""Of the time, what texts of several steps may take beside a verdict."""
+"""Share of the time for texts of several steps beside a verdict."""
 
 _REFUSED = 4
-"""Instances of a law or length on which a candidate may raise before it is said not to take it."""
+"""Instances of a law or length on which a candidate may raise before the group counts as
+refused.
+"""
 
 
 @dataclasses.dataclass(eq=False)

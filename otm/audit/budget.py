@@ -108,7 +108,7 @@ def check_errors(errors: object) -> Errors:
 
 
 USUAL = Errors()
-"""What audits take unless they are given another budget."""
+"""The default budget of audits."""
 
 
 class OutOfTime(BaseException):

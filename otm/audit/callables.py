@@ -44,7 +44,7 @@ MOST_SEQUENCES = 512
 """Draft sequences that are run one by one, and that a black box is probed on."""
 
 _TRIALS = 3
-"""Points at which code is asked how many drafts it looks at."""
+"""Points of trial runs that count the drafts read by the code."""
 
 _MOST_DRAWN = 1 << 18
 """The likeliest draft sequences that are drawn from; all others count as not run."""

@@ -382,7 +382,7 @@ def read_batch(
 _TRIES = 24
 SMALL_DRAFT = np.array([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]])
 SMALL_TARGET = np.array([[0.3, 0.2, 0.4, 0.1], [0.1, 0.5, 0.3, 0.1], [0.3, 0.3, 0.2, 0.2]])
-"""Laws on which it is tried how a function is called."""
+"""Laws for trial calls of a function."""
 
 
 def answers_blocks(

@@ -40,11 +40,11 @@ COUNTS: tuple[Callable[[int, int], int], ...] = (
     lambda num_drafts, num_tokens: 2 * num_drafts + 2,
     lambda num_drafts, num_tokens: num_drafts + num_tokens + 1,
 )
-"""Numbers of uniforms that a function is tried with, where it was not said how many it takes."""
+"""Numbers of uniforms for trial calls of a function, unless the number is given."""
 
 _ROWS = 24
 _SMALL = Problem(draft=SMALL_DRAFT[0], target=SMALL_TARGET[0], law=IID(1))
-"""What it is tried on whether a function takes batches of rows."""
+"""The problem on which a function is tried with batches of rows."""
 
 
 def classify(

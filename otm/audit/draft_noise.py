@@ -36,7 +36,7 @@ _PAIR = np.array([[0.9, 0.1]]), np.array([[0.5, 0.5]])
 """Draft and target of a battery's text of several steps, the same at every position."""
 
 _TOKENS, _DRAFTS = 3, 2
-"""How many tokens that text has, and how many drafts a step, or so near as it was asked for."""
+"""Number of tokens of the text, and of drafts per step, or the nearest requested numbers."""
 
 
 def several_steps(

@@ -34,8 +34,8 @@ from otm.audit.sampled_audit import LARGEST_BATCH, Drawing, SampledAudit, audit_
 from otm.audit.tracing.probing import OwnRandomness
 
 Selection = Literal["standard", "few", "all", "large", "integrable"]
-"""Which instances: those for samples alone; a few of them, for what is slow; all that can be
-sampled; what is too large to integrate; and what is not.
+"""A selection of instances: all for samples alone; a few, for slow code; all that can be sampled;
+those too large to integrate; those small enough.
 """
 
 _ROWS = 128
@@ -45,7 +45,7 @@ _SAMPLES = 500_000
 """About as many as are planned of a kernel of batches."""
 
 _FOR_OTHERS = 0.8
-"""Of the time, what is kept for all but the small batches."""
+"""Share of the time that is kept for all checks but the small batches."""
 
 
 class Instance(NamedTuple):

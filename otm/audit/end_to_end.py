@@ -69,7 +69,7 @@ DRAWS = "rng=np.random.default_rng(0)"
 """The generator in the Python that repeats an audit."""
 
 _SHARE, _BRANCHING = 0.2, 0.3
-"""Of the time: branching of one audit, and of all that it comes to nothing in."""
+"""Shares of the time: branching of one audit, and branching of all audits without a result."""
 
 FLOOR = 0.1
 """The smallest total variation that samples of a battery are planned to find: each is a run."""
@@ -365,7 +365,7 @@ class _After(OneByOne):
 
 
 _LOOKS = 152
-"""Runs of a step that tell how many tokens it writes."""
+"""Runs of a step in the search for the number of tokens per step."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

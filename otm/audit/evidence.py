@@ -36,10 +36,10 @@ from otm.races import race_match
 from otm.results.statistics import Estimate
 
 _CONCENTRATIONS = (10.0, 100.0, 1000.0)
-"""Priors centred at the target, for alternatives near it; beside them Dirichlet(1/2), for any."""
+"""Priors centred at the target, for near alternatives; beside these Dirichlet(1/2), for any."""
 
 _EXCESSES = tuple(2.0**-j for j in range(1, 11))
-"""Alternatives to acceptance at the optimum: this part of what is missing to 1."""
+"""Alternatives to acceptance at the optimum, as shares of the distance to 1."""
 
 
 _ROUNDING = 1e-9

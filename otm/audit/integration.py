@@ -58,10 +58,10 @@ NEARLY = 1e-6
 """Total variation up to which a deviation is of the size of a code's own ε."""
 
 UNFOLLOWED = 1e-8
-"""Probability of draws that need not be followed: what a verdict without them says."""
+"""Largest probability of draws that may be left unfollowed without a change of the verdict."""
 
 LARGE_VOCABULARY = 128_256
-"""Tokens of a language model, for which it is said what such a deviation may add up to."""
+"""Vocabulary size of a language model, to which a small deviation is extrapolated."""
 
 _QUADRATURE = 1e-10
 """Races integrate their joint law numerically, with errors below 2e-12 per entry."""
@@ -87,7 +87,7 @@ Row = tuple[int, ...]
 """Tokens, one after the other."""
 
 Next = Callable[[Row], NDArray[np.float64]]
-"""A model's distribution after what a row has so far."""
+"""A model's distribution after the tokens of a row."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -396,7 +396,7 @@ def _audit_of_coupling(
 
 
 Tables = Mapping[Row, NDArray[np.float64]]
-"""Next-token distributions by what follows the context."""
+"""Next-token distributions by continuation of the context."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -27,7 +27,7 @@ _SHIFT = 2.0
 """Added to logarithms of probabilities, so that raw logits are not normalised."""
 
 LAWS = (IID(1), IID(2))
-"""How drafts are drawn unless laws are given."""
+"""Default draft laws."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ SAMPLES, PROBING = "samples", "probing"
 """The means of an audit that draws, and of one that probes a black box."""
 
 STATE, LONGER_STATE = "state kept between calls", "state kept over more than two calls"
-"""What is not tested of it; the latter where two calls are compared jointly."""
+"""Reported as untested; the second string applies where two calls are compared jointly."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

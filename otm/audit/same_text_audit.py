@@ -48,10 +48,10 @@ from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
 
 _RIVALS = 5
-"""Of the likeliest tokens of a list, how many are compared: unlikely ones have more noise."""
+"""Number of the likeliest tokens of a list that are compared: unlikely tokens have more noise."""
 
 _RESOLUTION = 1e-6
-"""Differences up to here are those of log-probabilities written in float32."""
+"""Differences up to this size come from log-probabilities written in float32."""
 
 _COARSE = 1.0
 """Change of log-odds that rounding does not make: logits in bfloat16 are 1/8 apart at 16 to 32."""
@@ -60,7 +60,7 @@ _FIRST = 32
 """Positions that the first limit is learnt from."""
 
 _LONGEST_SHIFT, _ALIGNED = 8, 8
-"""Tokens that may be missing, and how many must agree behind them."""
+"""Largest number of missing tokens, and the number of tokens that must agree after these."""
 
 _Top = dict[Token, float]
 _Pair = tuple[LoggedText, LoggedText]

@@ -104,7 +104,7 @@ LATER = {"later residuals": ((0.2, 0.05, 0.75), (0.5, 0.4, 0.1))}
 """A pair on which every rejection leaves another residual of more than one token."""
 
 BETWEEN = "largest probabilities other than .9, .95, .99, .999, .9999 and those of the instances"
-"""What is not tested, though what is to both sides of it is."""
+"""Reported as untested: largest probabilities between those of the instances."""
 
 BESIDE: dict[str, tuple[Masses, Masses]] = NEAR | LATER | windows()
 """Pairs that are integrated beside `INSTANCES` where there is time."""
@@ -116,7 +116,7 @@ DRAFTS = (1, 2, 3)
 """Numbers of drafts that are tested on every instance, and that a verdict needs."""
 
 MANY_DRAFTS = (4, 5, 6, 7, 8)
-"""And further ones, on `FEW_TOKENS`."""
+"""Further numbers of drafts, on `FEW_TOKENS`."""
 
 FEW_TOKENS = ("two tokens", "one token each", "later residuals")
 
@@ -124,7 +124,7 @@ BLOCKS = (1, 2, 3)
 """Numbers γ of drafted positions of a block, which a verdict needs."""
 
 MANY_POSITIONS = (4, 5, 6, 7, 8)
-"""And further ones, with chance at the first, a middle and the last position."""
+"""Further numbers of positions, with chance at the first, a middle and the last position."""
 
 BATCHES = (1, 2, 5, 33)
 """Rows of small batches, up to five of which are compared jointly; beyond 32 some kernels take
@@ -150,7 +150,7 @@ LOGITS = (
 """Instances whose logarithms are raw logits, at temperature 1."""
 
 SAMPLED = {"later drafts matter": (8,), "long tail of 2,000": (1, 3, 8)}
-"""What is sampled beside integration, with how many drafts: what is too large to integrate."""
+"""Instances sampled beside integration, with numbers of drafts: all are too large to integrate."""
 
 FEW = (
     "later drafts matter",
@@ -159,7 +159,7 @@ FEW = (
     "nearly certain draft",
     "long tail of 2,000",
 )
-"""What is sampled of code that can neither be integrated nor run in batches."""
+"""Instances sampled for code that can neither be integrated nor run in batches."""
 
 FEW_MODELS = ("after the token before", "zeros", "nearly certain")
 """The same for blocks."""
@@ -168,21 +168,21 @@ LEVELS = (0.02, 0.03, 0.05, 0.06, 0.1, 0.15, 0.2, 0.3)
 """Total variations of which samples are planned to find the smallest that there is time for."""
 
 FLOOR, FLOOR_LARGE, FLOOR_BESIDE, FLOOR_BATCHES = 0.05, 0.02, 0.06, 0.15
-"""The smallest of these that is planned for: of small instances; of a large one, which has what the
-others leave; beside integration; and of small batches, each of which is a call.
+"""The smallest total variations planned for: of small instances; of a large instance, with the time
+left by the others; beside integration; and of small batches, each of which is a call.
 """
 
 LARGE = ("long tail of 64", "long tail of 2,000")
 """Instances that are large."""
 
 NEEDED = 16
-"""Drafts of an instance up to which a verdict needs its integration."""
+"""Largest number of drafts for which a verdict needs the integration of an instance."""
 
 KEPT, KEPT_BESIDE = 0.7, 0.6
-"""Of the time, what is left when integration that no verdict needs, and samples beside it, end."""
+"""Shares of the time left at the end of optional integration, and of samples beside it."""
 
 USED = 0.8
-"""Of the time for samples, what is planned: their pace varies."""
+"""Share of the time for samples that is planned: the pace of samples varies."""
 
 SECONDS, SHRINKING = 18.0, 8.0
 """Time for the audits of a battery, and for a minimal counterexample."""
@@ -199,17 +199,17 @@ SHAPES: dict[str, tuple[int, ...]] = {
 """Trees, by the parents of their nodes."""
 
 MOST_TREES = 64
-"""Drafted trees of one shape, up to which it is integrated."""
+"""Largest number of drafted trees of one shape for integration."""
 
 WINDOW_SHAPES = ("two siblings and a child", "siblings below a child")
 """The trees of the windows of confidence."""
 
 STEP_LENGTH = 3
-"""Tokens of a step that are compared, or as many as it writes."""
+"""Tokens of a step that are compared, more where the step writes more."""
 
 CHANCES = {5: 243, 8: 81}
-"""Drafted blocks up to which all positions of a step of so many tokens are left to chance at once;
-else a few at a time.
+"""Largest number of drafted blocks, by length of a step, for which all positions are left to chance
+at once; beyond, a few positions at a time.
 """
 
 CHANCES_BEYOND, FEW_CHAINED = 27, ("after the token before", "far apart")
@@ -225,7 +225,7 @@ GENERATIONS: dict[str, dict[str, Any]] = {
     "temperature 0.3": {"prompts": ((0, 1),), "length": 3, "temperature": 0.3},
     "temperature 1.5": {"prompts": ((0, 1),), "length": 3, "temperature": 1.5},
 }
-"""What a whole generation is asked for."""
+"""Requests for whole generations."""
 
 
 @functools.cache
@@ -343,7 +343,7 @@ MODELS: dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]] = {
         last_token,
     ),
 }
-"""Pairs of models (draft, target, which law comes after a context: by its last token or length)."""
+"""Pairs of models (draft, target, index of the law after a context: by last token or length)."""
 
 
 def window_models() -> dict[str, tuple[Laws, Laws, Callable[[Sequence[int]], int]]]:

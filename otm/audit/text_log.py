@@ -51,10 +51,10 @@ Object = dict[str, Any]
 _NUMBERED = re.compile(r"token_id:(\d{1,9})")
 
 _MASKED = -1000.0
-"""Below it lies what engines write for minus infinity: −9999 (vLLM), −3.4e38 (llama.cpp)."""
+"""Engines write minus infinity as a number below this: −9999 (vLLM), −3.4e38 (llama.cpp)."""
 
 _ENDS = {"length": "length", "limit": "length", None: "", "": "", "none": ""}
-"""How engines name the ways in which a text ends; every other is a stop."""
+"""Engines' names for the ends of a text; any other name is a stop."""
 
 _OWN = frozenset({"tokens", "top", "prompt", "finish", "forced"})
 
@@ -187,7 +187,7 @@ _FORMS: dict[str, Callable[[Object], Iterable[LoggedText]]] = {
     ],
     "tokens": _of_tokens,
 }
-"""By the key that tells a form; llama.cpp's own has `tokens` beside its."""
+"""The forms by a key of the object; llama.cpp's own form has `tokens` beside the key."""
 
 
 def _text(

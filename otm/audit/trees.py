@@ -78,7 +78,7 @@ class DraftedTree:
 
 
 SIBLINGS = ("with", "without", "likeliest")
-"""How siblings are drafted: drawn with or without replacement, or the draft's likeliest tokens."""
+"""Kinds of siblings: drawn with or without replacement, or the draft's likeliest tokens."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

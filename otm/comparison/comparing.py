@@ -25,7 +25,7 @@ _Found = TypeVar("_Found")
 DEFAULT_SAMPLES = 20_000
 _MOST_SEQUENCES_BY_DEFAULT, _MOST_TOKENS_BY_DEFAULT = 4_096, 1 << 14
 _SEED = 1
-"""Of the generator unless one is given: the same call gives the same table."""
+"""Seed of the default generator: the same call gives the same table."""
 
 
 @keyword_only("otm.compare(draft=p, target=q)")

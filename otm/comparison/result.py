@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 SAME = 1e-9
 """Difference below which two acceptances are equal, and total variation below which an output law
-is the target: what the quadrature of races leaves open.
+is the target: the accuracy of the races' quadrature.
 """
 
 CONFIDENCE = 0.999
-"""Of each Monte Carlo interval: in one of ten tables of a hundred rows, one interval misses."""
+"""Confidence of each Monte Carlo interval: one interval misses in ten tables of a hundred rows."""
 
 _ROUNDING = 1e-12  # a gap below it is shown as none
 _LONGEST_NAME = 50

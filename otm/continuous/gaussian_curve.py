@@ -37,7 +37,7 @@ _HIGHEST_LEVEL = 709.0  # e to it is finite
 _FIRST_STEPS = 256
 _PARTS = 16
 _ONE_RATIO = 2.0**-26
-"""Relative width of ratios below which a step counts as one: what it hides is the square of it."""
+"""Relative width of ratios below which a step counts as one ratio, at an error of the square."""
 
 
 def ratio(x: Array, shift: Array | float) -> Array:

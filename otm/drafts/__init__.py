@@ -12,9 +12,7 @@ LAWS: tuple[type[Law], ...] = (IID, WithoutReplacement, Greedy, TopK, Product, T
 """Every draft law class; `compare` and the contract tests walk this list."""
 
 SINGLE_DRAFTER_LAWS: tuple[type[Law], ...] = tuple(law for law in LAWS if law.one_drafter)
-"""Those of `LAWS` that need one draft distribution only, not one for each draft: what can be asked
-of any pair of models.
-"""
+"""The laws in `LAWS` that need a single draft distribution, and so fit any pair of models."""
 
 __all__ = [
     "IID",

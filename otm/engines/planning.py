@@ -33,7 +33,9 @@ from otm.pmf import check_count, check_counts, check_instance
 from otm.results.statistics import Certified, Estimate
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]
-"""Undecided: the best length is faster on average, but the interval of its speed-up contains 1."""
+""""undecided": the best length is faster on average, but the interval of the speed-up contains
+1.
+"""
 
 MAX_BATCH = 4_096
 """Largest batch size of a table for vLLM."""
@@ -297,7 +299,7 @@ def plan_mean(
     Cost: O(steps + L). Reference: docs/records.md, "A mean".
 
     >>> from otm.engines.records import parse_acceptance
-    >>> line = "Decode batch. #running-req: 1, accept len: 2.50, accept rate: 0.50"
+    >>> line = "Decode batch. #running-req: 1, accept len: 2.5, accept rate: 0.5, cuda graph: True"
     >>> record = parse_acceptance(line)
     >>> costs = CostSurface.flat(draft=0.004, target=0.020)
     >>> plan = plan_mean(record, costs, batch=1, context=0)

@@ -28,9 +28,8 @@ ROUNDING = 2e-3
 """Engines print three decimals, so neighbours may be out of order by one unit in each."""
 
 Reach = Literal["inside", "at the limit", "beyond"]
-"""Where an optimum lies against what was measured.
-
-At the limit a longer draft may pay; beyond it the optimum rests on an extrapolation.
+"""The position of an optimum relative to the measured lengths. At the limit a longer draft may pay;
+beyond it the optimum rests on an extrapolation.
 """
 
 

@@ -35,7 +35,7 @@ ONE_CALL = "a target call takes the same whatever it checks"
 ONE_CELL = "one batch size and context stand for all"
 _UNITS = {"ms": 1e-3, "s": 1.0}
 Axis = tuple[tuple[int, ...], float]
-"""Measured points, and where between them to interpolate."""
+"""Measured points, and the place of the interpolation between them."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -322,7 +322,7 @@ def read_costs(*paths: str | os.PathLike[str]) -> CostSurface:
 
 
 Points = tuple[dict[tuple[int, int], float], dict[tuple[int, int, int], float], str]
-"""Seconds of draft steps and of target calls by their cells, and where they come from."""
+"""Seconds of draft steps and of target calls by cell, and the source of the numbers."""
 
 
 def _only_object(document: Document) -> dict[str, Any] | None:

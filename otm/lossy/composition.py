@@ -24,7 +24,7 @@ from otm.problem import keyword_only
 from otm.results.statistics import Certified
 
 MAX_COMPOSED = 10**7
-"""Largest number of tokens that are composed: errors of transforms add up with it."""
+"""Largest number of composed tokens: errors of transforms grow with the number."""
 
 _CELLS = (2**15, 2**17, 2**19)
 _FINE = 0.005  # between the bounds of total variation: a grid is fine enough

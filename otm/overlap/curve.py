@@ -58,9 +58,9 @@ from otm._machine.arrays import (
 )
 
 ROOM = 2.0**64
-"""What draft masses are multiplied by where a ratio must be finite: q/(2⁶⁴ p) is for every float p
-> 0, subnormal ones included, while q/p may overflow below 5.6e-309. Orders are the same, and where
-q/p meets p again the factor cancels exactly.
+"""A factor on draft masses where a ratio must be finite: q/(2⁶⁴ p) is finite for every float p > 0,
+subnormal ones included, while q/p may overflow below 5.6e-309. Orders are the same, and where q/p
+meets p again the factor cancels exactly.
 """
 
 # Bins of the ratio: read as an integer, q/p begins with its exponent and its mantissa.
@@ -69,8 +69,8 @@ RATIO_SHIFT = 47  # what is left of 52 bits of mantissa once five are kept: 32 b
 LOWEST_BIN = (1023 - 64) * 32  # the bits of 2⁻⁶⁴, where the last bin ends
 
 LARGEST_MULTIPLIED_POWER = 64
-"""Up to this exponent (1 − C)^k is multiplied out: a tenth of the cost of exp and log, at most k/2
-units in the last place lost.
+"""Largest exponent for which (1 − C)^k is multiplied out, at a tenth of the cost of exp and log and
+a loss of at most k/2 units in the last place.
 """
 
 NEGLIGIBLE = 2.0**-56

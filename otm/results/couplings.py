@@ -23,8 +23,8 @@ _MOST_ROWS: Final = 32
 _MOST_COLUMNS: Final = 16
 
 Definition = Literal["membership", "rule"]
-"""Which acceptance: the output is among the drafts (SpecTr's definition), or the rule said
-"accept".
+"""A definition of acceptance: the output is among the drafts (SpecTr's definition), or the rule
+said "accept".
 """
 
 

@@ -20,8 +20,8 @@ from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.trees.shape import TreeShape
 
 Belief = Callable[[int, Context, Floats], Floats]
-"""(place of the tree among those that grow, context, the draft model's distribution `(V,)`) → what
-the drafter believes of the next token, `(V,)`.
+"""(number of the growing tree, context, the draft model's distribution `(V,)`) → the drafter's
+belief on the next token, `(V,)`.
 """
 
 

@@ -30,8 +30,8 @@ from otm.sequence.models import (
 )
 
 Transition = Callable[[NDArray[np.int64], NDArray[np.int64]], ArrayLike]
-"""(positions in the block `(n,)`, the tokens before them `(n,)`) → what is added to the logarithms
-of the positions' laws, `(n, V)`; −∞ for what cannot follow.
+"""(positions in the block `(n,)`, the tokens before these `(n,)`) → summands of the logarithms of
+the positions' laws, `(n, V)`; −∞ for impossible tokens.
 """
 
 

@@ -50,7 +50,7 @@ from otm.sequence.randomness import outcomes
 from otm.trees.shape import TreeShape
 
 Transition = tuple[int, tuple[int, ...], float]
-"""An output token, the positions of the drafts that equal it, and the probability of both."""
+"""An output token, the positions of the drafts with this token, and the probability of both."""
 
 MAX_CONTEXTS = 1_000_000
 """Largest number of outcomes, or of contexts at one level, that are kept."""

@@ -30,7 +30,7 @@ from otm.verifiers.base import Verifier
 _CELLS = 64
 
 Gain = Callable[[DraftTree, Conditionals, list[Context], Randomness], Floats]
-"""What is accepted at each level, `(L,)`, of the sequences of a tree that end so."""
+"""Expected acceptance at each level, `(L,)`, from a tree and the ends of the tree's sequences."""
 
 
 def ends_of(tree: DraftTree) -> list[Context]:

@@ -26,7 +26,7 @@ from otm.sequence.models import LanguageModel, check_context, next_distribution
 
 _SLOPES = 64
 _PILOT = 3
-"""One path in so many chooses the slopes."""
+"""One path in `_PILOT` chooses the slopes."""
 
 
 @dataclasses.dataclass(frozen=True)

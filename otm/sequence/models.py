@@ -36,7 +36,7 @@ MAX_LAW = 1 << 24
 """Largest number of probabilities in a Markov model's table, or of a joint law over sequences."""
 
 _MOST_SHOWN = 12
-"""Tokens of a context that an error names, the last ones."""
+"""Number of the last tokens of a context that an error shows."""
 
 
 class LanguageModel(Protocol):

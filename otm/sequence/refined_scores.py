@@ -33,7 +33,9 @@ from otm.sequence.score_law import (
 from otm.sequence.vertex_decoder import grow_by_law
 
 _NEGLIGIBLE = 2.0**-44
-"""Tokens of less draft mass are not drafted: sums up to 1 keep nine bits of them at most."""
+"""Tokens of less draft mass are not drafted: in a sum of 1 at most nine bits of such a mass
+remain.
+"""
 
 RARELY = 0.01
 """Scores are refined no further where a smaller part F(u)/a(u) of the winners is accepted."""

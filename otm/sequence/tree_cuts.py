@@ -51,7 +51,7 @@ MAX_ENTRIES = 4_000_000
 """Largest number of variables of one linear program."""
 
 _NEGLIGIBLE = 1e-200
-"""Less likely paths, under either model, are left out: together they are far below rounding."""
+"""Paths less likely under either model are left out: the sum of all is far below rounding."""
 
 _SCALE = 2.0**10  # solver tolerances are absolute, masses of paths are small
 _FAR = 1e9
@@ -60,7 +60,7 @@ _LEAST_WEIGHT = 1e-9
 
 _ROUNDS = 16
 _NEW_KNOTS = (6, 8, 16, 40)
-"""How many new knots a round takes; later ones take all that bind."""
+"""Number of new knots per round; later rounds take all binding knots."""
 
 _SHRUNK = 1e-8
 """By f ≤ K(1 − 1e-8)P small antichains, of mass below 2e-8/(K − 1), need no check."""

@@ -41,7 +41,7 @@ LOGARITHMIC = {
     *("draft_entropy", "target_entropy", "kl_target_draft", "kl_draft_target"),
     *("typical_acceptance_iid", "fuzzy_iid"),
 }
-"""What is made from the ranks of q/p, from the curve, from the likeliest tokens and from
+"""The columns from the ranks of q/p, from the curve, from the likeliest tokens and from
 logarithms.
 """
 

@@ -225,11 +225,11 @@ _STEMS = (
 )
 
 DESCRIPTIONS = ("draft_entropy", "target_entropy", "tv", "kl_target_draft", "kl_draft_target")
-"""Names of what is said about a pair besides acceptances."""
+"""Names of the descriptions of a pair besides acceptances."""
 
 
 NAMES = (*(stem.name for stem in _STEMS), *DESCRIPTIONS)
-"""What `columns` may hold: schemes under a law (`TableColumn.stem`) and descriptions."""
+"""Possible entries of `columns`: schemes under a law (`TableColumn.stem`) and descriptions."""
 
 
 def table_columns(

@@ -46,8 +46,8 @@ from otm.verifiers import VERIFIERS, Verifier
 from otm.verifiers.base import require_support
 
 PathAcceptance = Callable[[tuple[int, ...]], float]
-"""Probability that a vertex, given by its rank path, is accepted given that its parent is; depends
-on the last m + 1 ranks if acceptance is Markov of order m.
+"""Acceptance probability of a vertex, given by the rank path, if the parent is accepted; depends on
+the last m + 1 ranks if acceptance is Markov of order m.
 """
 
 MAX_RANKS = 10_000_000

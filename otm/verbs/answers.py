@@ -29,7 +29,7 @@ from otm.verifiers.base import (
 )
 
 MAX_ENTRIES = 1 << 27
-"""Entries of the largest coupling; beyond, `TooLarge` says what to call instead."""
+"""Entries of the largest coupling; beyond, `TooLarge` names an alternative."""
 
 _UNIFORMS_AT_ONCE = 1 << 21
 

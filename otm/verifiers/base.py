@@ -36,7 +36,7 @@ from otm.results import Coupling, Definition
 from otm.scheme import Scheme
 
 MOST_SETS_OF = 14
-"""Largest number of tokens of whose sets a coupling is computed, each from its subsets."""
+"""Largest number of tokens for a coupling over all token sets, each from the set's subsets."""
 
 _ENTRIES_AT_ONCE = 1 << 22
 _CANCELLED = 1e-12  # a probability that differences of probabilities do not tell

@@ -35,7 +35,7 @@ and rounding must not decide.
 FALLBACKS = ("target", "greedy")
 
 Fallback = Literal["target", "greedy"]
-"""What follows a rejected draft: a draw from the target, or its likeliest token."""
+"""The output after a rejected draft: a draw from the target, or the target's likeliest token."""
 
 
 @dataclasses.dataclass(frozen=True)

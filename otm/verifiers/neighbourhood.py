@@ -30,7 +30,9 @@ class NeighbourTable:
 
 
 Neighbours = int | NeighbourTable
-"""How many tokens next to each in an order, below and above in turn; or a table."""
+"""Number of neighbours of each token in the order of tokens, below and above in turn; or a
+table.
+"""
 
 
 def check_neighbours(value: Any, *, name: str) -> Neighbours:

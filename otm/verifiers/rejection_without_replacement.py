@@ -48,8 +48,8 @@ MAX_PATHS = 10_000_000
 MAX_DIFFERENTIATED_PATHS = 1_000_000
 _ELEMENTS_AT_ONCE = 1 << 20
 SCALE = 1.0 / ROOM
-"""What target masses are multiplied by: the ratios, and the sums of them that θ is, are then finite
-for every float p > 0.
+"""A factor on target masses: the ratios, and the sums of ratios θ, are then finite for every float
+p > 0.
 """
 
 

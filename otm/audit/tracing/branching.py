@@ -42,19 +42,19 @@ from otm.errors import InvalidParameter
 from otm.pmf import check_count, check_instance, check_real
 
 MOST_SLANTED = 1_500
-"""How many boxes are halved along slanted boundaries; what is then undecided stays so."""
+"""Number of boxes halved along slanted boundaries before the rest stays undecided."""
 
 MOST_WORK = 40_000
-"""How many boxes are visited or set aside: ``int(u * 2**32)`` has no end."""
+"""Number of boxes visited or set aside: ``int(u * 2**32)`` has no end."""
 
 MOST_SECONDS = 20.0
-"""CPU seconds that functions are run; what is then left counts as undecided."""
+"""CPU seconds for runs of functions before the rest counts as undecided."""
 
 SURPRISE = 1e9
-"""Evidence of executions on real randomness against the law found, from which on it is void."""
+"""Evidence of executions on real randomness that makes the traced law void."""
 
 CHECKS = 64
-"""How many executions on real randomness the law is held against."""
+"""Number of executions on real randomness that are compared with the law."""
 
 _NO_VOLUME = 1e-30
 """Boxes of less volume are not executed a second time."""

@@ -17,10 +17,12 @@ from typing import Any
 _LEAST_WIDTH = 2.0**-50
 
 _DECISIONS, _NO_MATTER = 32, 1e-30
-"""After every so many decisions an execution of no more probability than this ends undecided."""
+"""After a multiple of the first number of decisions, an execution of at most the second probability
+ends undecided.
+"""
 
 _NEAR = 8
-"""Units in the last place by which a change is first looked for around where it is expected."""
+"""Units in the last place around the expected place in which a change is sought first."""
 
 Decision = tuple[Any, ...]
 """("split", axis, at, whether the lower part was kept) or ("choice", index)."""

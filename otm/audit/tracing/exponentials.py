@@ -28,7 +28,7 @@ from typing import Any
 from otm.audit.tracing.execution import Execution
 
 _CANCELS = 2.0**-46
-"""Terms that differ by less than this part are equal: what rounding leaves of a difference."""
+"""Relative difference below which terms count as equal: the rounding of a difference."""
 
 _NEGLIGIBLE = 2.0**-16
 """A uniform known to exceed less than this still counts as memoryless, at the price of that much

@@ -35,7 +35,7 @@ from otm.audit.tracing.probing import PredictionCheck, probe, require_determinis
 from otm.pmf import check_count, check_real
 
 Method = Literal["kernel", "traced", "branched", "probed"]
-"""How a law was found; "kernel" is a verifier's own, which nothing here returns."""
+"""The source of a law; "kernel" is a verifier's own law, which nothing here returns."""
 
 CONTRADICTED = (
     "executions on real randomness contradict the law found (a fixed seed, hidden state, "

@@ -32,12 +32,10 @@ GRID = 64
 """Cells at least 1/64 wide are found."""
 
 CHECKS = (1_200, 4_800, 19_200)
-"""Random points at which predictions are compared, so many by the first look, the second, the
-third.
-"""
+"""Numbers of random points for comparisons in the first, second and third look."""
 
 FALSE_ALARM = 1e-9
-"""Probability at most that the bound on what is predicted wrongly fails, at any of the looks."""
+"""Probability at most that the bound on wrong predictions fails at any of the looks."""
 
 _PROBES = 12
 _REPEATED = 256

@@ -39,7 +39,9 @@ Evaluation = Callable[[Sequence[float]], float]
 Bounds = Callable[[], tuple[float, float]]
 
 _UNKNOWN = nan, nan
-"""Bounds of what may be NaN on the box, or anything at all: no comparison with it is decided."""
+"""Bounds of a number that may be NaN on the box, or anything: no comparison with the number is
+decided.
+"""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

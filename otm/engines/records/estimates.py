@@ -40,10 +40,10 @@ from otm.pmf import check_confidence, check_count, check_instance
 from otm.results.statistics import Certified, Estimate, jackknife_error, ratio_of_means, t_quantile
 
 Clusters = Literal["request", "step", "none"]
-"""What is taken as independent; none if there is nothing to take."""
+"""The unit taken as independent; "none" if there is no such unit."""
 
 MAX_TABLE = 2**25
-"""Largest table of clusters by position, in numbers: several of them are held at once."""
+"""Largest table of clusters by position, in numbers: several tables are held at once."""
 
 _PRINTED = 0.01
 """Relative error of drafts a step that follow from printed means, and of lengths."""

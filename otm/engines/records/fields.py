@@ -22,7 +22,9 @@ from otm.errors import InvalidParameter
 
 Object = dict[str, Any]
 Keys = tuple[str, ...]
-"""Names that a field has had, of which an object has one; none if the form has no such field."""
+"""Alternative names of a field, one of which is in an object; none if the form has no such
+field.
+"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ _WITHOUT = {
     "SGLang": (re.compile(r"^sglang:|Decode batch\b", re.MULTILINE), "--speculative-algorithm"),
     "llama.cpp": (re.compile(r"^llamacpp:|\beval time = ", re.MULTILINE), "--model-draft"),
 }
-"""What engines print in any case, and the option that makes them speculate."""
+"""Text that engines print in any case, and the option that turns on speculation."""
 
 
 def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:

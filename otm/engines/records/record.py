@@ -16,11 +16,11 @@ from otm.engines.records.tally import Tally, padded
 from otm.errors import InvalidParameter
 
 Censoring = Literal["none", "observed", "hidden", "unknown"]
-"""Whether steps drafted fewer tokens than others, so that what was not drafted reads as rejected.
+"""The kind of censoring: drafts missing in some steps read as rejected.
 
 * none: every step drafted the same number;
-* observed: they differ, and how is recorded;
-* hidden: sums show that they differ, not how;
+* observed: the numbers differ and are recorded;
+* hidden: the numbers differ, by the sums, and are not recorded;
 * unknown: the record does not say how much was drafted.
 """
 

@@ -25,7 +25,7 @@ KEYS = ("acceptance_histogram", "num_spec_steps", "num_accepted_draft_tokens", "
 """Keys that AIPerf's records have as well."""
 
 TENSORRT = "avg_decoded_tokens_per_iter"
-"""What TensorRT-LLM's responses, which have the same keys, say beside them."""
+"""A further key in TensorRT-LLM's responses, which else have the same keys."""
 
 CONVENTION = "the histogram counts drafts only, mean_acceptance_length the bonus token too"
 

@@ -105,12 +105,12 @@ def upper_gap(width: float, value: float, size: Containment) -> float:
 
 
 _Parts = list["tuple[int, float] | _Parts"]
-"""What tiles a block, from the bottom up: pieces (atom, length) and the parts of the blocks that it
-absorbed.
+"""The tiles of a block, from the bottom up: pieces (atom, length) and the parts of absorbed
+blocks.
 """
 
 _Block = tuple[float, float, float, _Parts]
-"""A block: the gap above it, its width, its moment and its parts."""
+"""A block: gap above, width, moment and parts."""
 
 
 def score_pieces(

@@ -102,13 +102,13 @@ from otm.overlap.lumped_row import RowSteps, Steps
 from otm.verifiers.optimal.score_pieces import score_pieces
 
 _SMALLEST = np.finfo(np.float64).smallest_normal
-"""The least mass of an atom: below it products lose their digits. Its tokens, which nobody will
-ever draw, use the next atom.
+"""The least mass of an atom: below this products lose digits. Tokens of a smaller atom, which
+nobody will ever draw, use the next atom.
 """
 
 _GEOMETRIC = np.unique(np.round(1.25 ** np.arange(90)).astype(np.int64))
-"""Distances from the cut, in tokens, of the first atoms: the ratio 1.25 is what smooth level curves
-need.
+"""Distances from the cut, in tokens, of the first atoms: smooth level curves need the ratio
+1.25.
 """
 
 

@@ -172,7 +172,7 @@ NUMPY = {
     "randint": Entry(integers, "low high size dtype"),
     "binomial": Entry(binomial, "n p size"),
 }
-"""Of `numpy.random`; `choice`, `multinomial` and orders have a shape of their own."""
+"""The laws of `numpy.random`; `choice`, `multinomial` and orders have their own shapes."""
 
 PYTHON = {
     "random": Entry(uniform),
@@ -180,7 +180,7 @@ PYTHON = {
     "getrandbits": Entry(bits, "k"),
     "expovariate": Entry(exponential_of_rate, "lambd=rate"),
 }
-"""Of `random.Random`, whose other methods call these."""
+"""The laws of `random.Random`, whose other methods call these."""
 
 TORCH = {
     "rand": Entry(uniform),
@@ -194,7 +194,7 @@ TORCH = {
     "multinomial": Entry(categories),
     "randperm": Entry(permutation),
 }
-"""Of torch, by the operation, without `_like` and the underscore of what works in place."""
+"""The laws of torch by operation, without `_like` and the underscore of in-place operations."""
 
 
 class SeedInteger(int):
