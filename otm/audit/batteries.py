@@ -434,7 +434,7 @@ class _Progress:
             self.raised[check.name] = (check, error)
 
     def found(self) -> BatteryAudit:
-        """Return the audits so far as a battery."""
+        """Return the battery of all audits so far."""
         unfit = {
             check.group: error
             for check, error in reversed(self.raised.values())

@@ -188,7 +188,7 @@ class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockBatchCandidate(KernelCandidate, ManyBlocksCandidate):
-    """A kernel that verifies a batch of drafted blocks with hidden randomness, as in engines.
+    """A kernel that verifies a batch of drafted blocks with internal randomness, as in engines.
 
     Args:
         verify: the function, `verify(draft, target, drafts, rng)` with `draft` `(m, γ, V)`,

@@ -145,7 +145,7 @@ class Deadline:
         self.until = self.stop = min(seconds, _FOREVER)
 
     def start(self, *, share: float, with_spare: bool, kept: float = 0.0) -> None:
-        """Give the next check a share of all the time.
+        """Set the next check's limit to a share of all the time.
 
         Args:
             share: of all the time.

@@ -206,7 +206,7 @@ class IntegrableCandidate(DraftedCandidate):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KernelCandidate(FunctionCandidate, DraftedCandidate):
-    """A kernel that verifies rows in batches with hidden randomness."""
+    """A kernel that verifies rows in batches with internal randomness."""
 
     rows: ClassVar[str] = f"batches of up to {LARGEST_BATCH:,} rows, pooled"
 

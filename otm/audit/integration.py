@@ -189,7 +189,7 @@ class IntegratedAudit(SingleAudit):
 
     @property
     def how(self) -> str:
-        """How the law was found."""
+        """The method that found the law."""
         return self.ways[self.method].format(
             drafts=self.drafts, cells=self.cells, unproved=self.unproved
         )

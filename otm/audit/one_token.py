@@ -203,7 +203,7 @@ class VerifierCandidate(IntegrableTokenCandidate):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchCandidate(KernelCandidate, OneTokenCandidate):
-    """A kernel that verifies rows in batches with hidden randomness, audited by samples.
+    """A kernel that verifies rows in batches with internal randomness, audited by samples.
 
     Args:
         verify: the function, `verify(draft, target, drafts, rng)` with `drafts` `(m, k)`; it

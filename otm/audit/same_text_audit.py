@@ -157,7 +157,7 @@ class SameTextAudit(SingleAudit):
         return float(self.verdict == "fault")
 
     def picture(self, ax: Any) -> None:
-        """Draw how often changes are larger than a size, beside the limit."""
+        """Draw the share of changes larger than a size, with the limit."""
         sizes = np.sort(self.changes)[::-1].tolist() or [0.0]
         ranks = list(range(1, len(sizes) + 1))
         lines = [drawing.Line("change of log-odds", ranks, sizes)]

@@ -1,4 +1,4 @@
-"""The sampled audit: any callable, any vocabulary, hidden randomness; an alarm is false with a
+"""The sampled audit: any callable, any vocabulary, internal randomness; an alarm is false with a
 stated, proved probability.
 """
 

@@ -1,4 +1,4 @@
-"""How long a chain of drafts should be: Leviathan's formulas, and the search for the fastest."""
+"""Lengths of chains of drafts: Leviathan's formulas, and the search for the fastest."""
 
 from __future__ import annotations
 

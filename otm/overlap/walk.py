@@ -422,8 +422,8 @@ def refine_optima(
     wanted: Flags,
     best: Floats,
 ) -> bool:
-    """Look for larger sums inside the marked groups, which are listed, and turn the largest into
-    α*; False without room.
+    """Find larger sums inside the marked groups, which are listed, and turn the largest into α*;
+    False without room.
     """
     for g in range(n):
         count, above, above_target = -1, groups.opened[2], groups.opened[3]

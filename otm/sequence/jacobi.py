@@ -127,7 +127,7 @@ class Jacobi(Scheme):
         num_tokens: int,
         randomness: Randomness,
     ) -> JacobiState:
-        """Let uniform drafts into the window."""
+        """Fill the window with uniform drafts."""
         flat = np.full(num_tokens, 1.0 / num_tokens)
         for position in range(len(context) + len(window), len(context) + self.window):
             if self.coupling == "race":

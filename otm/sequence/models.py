@@ -122,7 +122,7 @@ class ZerothOrder(OneByOne):
         return len(self.mass)
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the one distribution."""
+        """Return the distribution, the same after every context."""
         return self.mass
 
 
@@ -165,11 +165,11 @@ class MarkovModel(OneByOne):
 
     @property
     def order(self) -> int:
-        """m, how many tokens the chain remembers."""
+        """m, the number of tokens that the chain remembers."""
         return self.table.ndim - 1
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Look up the last m tokens.
+        """Return the distribution after the last m tokens.
 
         Raises:
             InvalidParameter: on a token outside the vocabulary.
@@ -217,7 +217,7 @@ class TableModel(OneByOne):
         return len(np.asarray(next(iter(self.table.values()))))
 
     def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Look the context up.
+        """Return the distribution of a context from the table.
 
         Raises:
             InvalidParameter: if the table has no entry for it.

@@ -255,7 +255,7 @@ class TreeShape:
 
     @functools.cached_property
     def _first_child(self) -> NDArray[np.int64]:
-        """Where each vertex's children start in `_by_parent`, `(n + 2,)`."""
+        """Start of each vertex's children in `_by_parent`, `(n + 2,)`."""
         return np.concatenate([[0], np.cumsum(self.num_children)])
 
     @functools.cached_property

@@ -86,7 +86,7 @@ class AcceptOneOrCatch(Conditional):
     def verify(
         self, drafts: NDArray[np.int64], uniforms: NDArray[np.float64], state: NDArray[Any] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Try the one draft, otherwise draw from the residual; then look among the drafts."""
+        """Try the one draft, otherwise draw from the residual; then compare with all drafts."""
         tried = drafts[:, self.position]
         output = np.where(
             uniforms[:, 0] < self.keep[tried], tried, inverse_cdf(self.residual, uniforms[:, 1])

@@ -33,7 +33,7 @@ _SCALE = 2.0**20  # solver tolerances are absolute, masses of pairs are small
 
 @dataclasses.dataclass(frozen=True)
 class Tournament(SelectionVerifier):
-    """Let drafts meet in pairs and accept the last winner, of law s, with min(1, q/s).
+    """Compare drafts in pairs and accept the last winner, of law s, with min(1, q/s).
 
     The winner so far, of law p₁, meets a draft of law p₂ = p: among the tokens with the largest q −
     p₁p₂ the shares are those that maximise Σ min(law, q) over them; otherwise the token with the

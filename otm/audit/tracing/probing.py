@@ -127,7 +127,7 @@ def _points(
 
 
 class OwnRandomness(InvalidParameter):
-    """Raised where a callable gave two answers to one input: hidden randomness or kept state.
+    """Raised where a callable gave two answers to one input: internal randomness or kept state.
 
     Attributes:
         reason: why its dice could not be followed.

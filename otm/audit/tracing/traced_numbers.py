@@ -587,7 +587,7 @@ def uniform(source: UniformSource) -> TracedNumber:
 
 
 def _mirrored(number: TracedNumber) -> TracedNumber | None:
-    """Return 1 − u as a uniform again, if nothing has been asked of u yet."""
+    """Return 1 − u as a uniform again, if u was not used yet."""
     if len(number.sources) != 1:
         return None
     (source,) = number.sources

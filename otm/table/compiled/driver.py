@@ -1,6 +1,4 @@
-"""The driver of the compiled passes: rows are read, ordered as far as the requested columns need,
-and every column is filled.
-"""
+"""The driver of the compiled passes: read rows, order tokens where needed, fill every column."""
 
 from __future__ import annotations
 

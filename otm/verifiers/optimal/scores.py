@@ -377,8 +377,8 @@ def optimal_selection(steps: Steps, undrafted: float, size: Containment) -> tupl
 def _select(
     steps: Steps, undrafted: float, size: Containment
 ) -> tuple[Selection, NDArray[np.int64]]:
-    """Take the best cut between steps, and list the lumped steps to resolve: any that may hide a
-    better cut, or c or d, or lie next to the cut.
+    """Take the best cut between steps, and list the lumped steps to resolve around the cut, c and
+    d.
     """
     n, outside, above = len(steps.draft), steps.above_draft, steps.above_target
     with quiet():
