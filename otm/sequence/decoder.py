@@ -376,9 +376,12 @@ def steps(
     noise: SharedNoise | None = None,
     eos: int | None = None,
 ) -> Iterator[Step]:
-    """Yield steps of decoding until the text ends; without `eos` there is no end.
+    """Decode step after step until the text ends; without `eos` there is no end.
 
-    Without `eos` it never does.
+    Args:
+        decoder, draft, target, context, eos: as for `step`.
+        rng: a NumPy generator, or a seed of one.
+        noise: as for `Sampled`.
 
     Yields:
         Step: the next one; its context is continued by the tokens of those before.

@@ -40,7 +40,7 @@ def ends_of(tree: DraftTree) -> list[Context]:
 
 
 def first_sequences(tree: DraftTree, shape: TreeShape) -> DraftTree:
-    """Return the first tokens of the first `count` drafted sequences, as a tree."""
+    """Return the first tokens of the first drafted sequences, as a tree of a smaller shape."""
     tokens = np.full(shape.num_nodes + 1, -1, dtype=np.int64)
     for short, long in zip(longest_paths(shape), longest_paths(tree.shape), strict=False):
         tokens[list(short)] = tree.tokens[list(long[: len(short)])]

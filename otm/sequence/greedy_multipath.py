@@ -43,7 +43,8 @@ MOST_ODDS = 1e100
 
 @dataclasses.dataclass(frozen=True)
 class GreedyMultipath(SequencesDecoder, LawDecoder):
-    """Draw K i.i.d. sequences, select the highest in the order of q/p, and verify this as a block.
+    """Draw K i.i.d. sequences, select the highest in the order of q/p, and verify the winner as a
+    block.
 
     Selected with probability s(x) after each of its prefixes (the formula of the module), the
     sequence goes through block verification with s in the place of p: w_i = min(1, w_{i−1}
@@ -79,7 +80,9 @@ class GreedyMultipath(SequencesDecoder, LawDecoder):
     stem: int = parameter(check_count, default=0, minimum=0)
 
     def verify(self, tree: DraftTree, target: Conditionals, randomness: Randomness) -> Step:
-        """Select the highest-ranked sequence, and verify it as a block by the law of winners."""
+        """Select the highest-ranked sequence, and verify the winner as a block by the law of
+        winners.
+        """
         context, odds = tree.context, 0.0
         selected = dict(tree.draft)
         paths = longest_paths(tree.shape)

@@ -35,7 +35,7 @@ from otm.trees.shape import TreeShape
 
 @dataclasses.dataclass(frozen=True)
 class Staged(StaticDecoder):
-    """Draft L tokens of a middle model by steps of another decoder, and verify these as a block.
+    """Draft L tokens of a middle model by steps of another decoder, and verify the text as a block.
 
     The steps draft from the draft model and are judged by the middle model; they go on until L
     tokens stand, and what the last one has too much is cut. The target then sees a chain drafted

@@ -122,7 +122,7 @@ class VertexDecoder(LawDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class SpeculativeSampling(ChainDecoder, VertexDecoder):
-    """Draft `length` tokens in a row and verify one by one until a rejection.
+    """Draft `length` tokens in a row and verify one token after the other until a rejection.
 
     E[tokens] = 1 + Σ_i Pr(the first i drafts are accepted); (1 − a^{γ+1})/(1 − a) when every draft
     is accepted with probability a.
@@ -227,7 +227,7 @@ class PrefixTree(VertexDecoder):
 
 @dataclasses.dataclass(frozen=True)
 class Gsd(TreeDecoder, VertexDecoder):
-    """Draw children without replacement and verify these in order by recursive rejection.
+    """Draw children without replacement and verify siblings in order by recursive rejection.
 
     The drafting strategies are shapes: `TreeShape.chain(n)` sequence (`chain(1)` simple),
     `batch(n)`, `specinfer(L)`, any tree, and the optimal one, `otm.trees.optimal_tree`.

@@ -44,7 +44,8 @@ _Evaluation = Callable[[Floats], tuple[Floats, Floats]]
 
 @dataclasses.dataclass(frozen=True)
 class WithoutReplacementOptimal(Verifier):
-    """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then verify this as a single draft.
+    """Choose draft i with probability w(x_i)/Σ_{x∈S} w(x), then verify the choice as a single
+    draft.
 
     The chosen draft is accepted with probability min(1, q/s), s the law of the chosen draft.
 
