@@ -58,29 +58,5 @@ __version__ = "0.1.0"
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # the application decides who listens
 
-
-def _homes() -> dict[str, str]:
-    """Return the module of each public name, read from the stub beside this file."""
-    stub = ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"")
-    listed = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: str(node.module) for node in listed for alias in node.names}
-
-
-_HOMES = _homes()
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 (the stub is the list)
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name on first use, so that programs without audits load no audit code."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES[name]
-    if home == __name__:
-        return importlib.import_module(f"{home}.{name}")
-    found = globals()[name] = getattr(importlib.import_module(home), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return __all__
+# A command or a notebook that audits nothing loads no audit: the stub lists every public name once.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,7 +1,7 @@
 """Audits by integration: the law of the output is known, and compared with the target's.
 
 The law comes from the best of three sources: a verifier of this library has it (*kernel*), other
-code is traced or, failing that, probed as a black box (`otm.tracing.output_law`), which is called
+code is traced or, failing that, probed as a black box (`tracing.output_law`), which is called
 "not lossless" beyond what is unproved of it only. All these audits are `IntegratedAudit`s; an
 `ExactAudit` is of one token on one problem, a `SequenceAudit` of a block on two models.
 
