@@ -32,7 +32,8 @@ from analysis.kernels.compiled_rows import CompiledRows
 from analysis.kernels.vocabulary import Rows
 from benchmarks.timing import medians
 from otm.sequence import BlockVerification, RefinedScores, Sampled
-from otm.sequence.decoder import DraftTree, StaticDecoder
+from otm.sequence.decoder import StaticDecoder
+from otm.sequence.drafted_tree import DraftTree
 
 MODEL_VOCABULARY = 49_152
 SIZES = (

@@ -20,7 +20,7 @@ import numpy as np
 
 from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel, RefinedScores, Sampled
-from otm.sequence.decoder import evaluate
+from otm.sequence.decoding import evaluate
 from otm.sequence.gains import ends_of, refined_scores
 from otm.trees import TreeShape
 

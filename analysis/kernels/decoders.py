@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from otm.sequence import Decoder, RefinedScores, Sampled
-from otm.sequence.decoder import Conditionals, DraftTree, Step
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step
 from otm.sequence.randomness import Randomness
 
 from .grid import ScoreGrid

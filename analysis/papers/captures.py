@@ -14,7 +14,7 @@ import otm
 from otm._machine.arrays import to_numpy
 from otm._machine.progress import counted
 from otm.sequence import LanguageModel, Memoised
-from otm.sequence.decoder import evaluate
+from otm.sequence.decoding import evaluate
 
 from ..errors import AnalysisError
 from ..files import write_json

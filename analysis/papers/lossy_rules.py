@@ -17,7 +17,7 @@ import otm
 from otm._machine.arrays import to_numpy
 from otm._machine.progress import counted
 from otm.sequence import Enumerated, Fly, Memoised, loose_step
-from otm.sequence.decoder import evaluate
+from otm.sequence.decoding import evaluate
 from otm.sequence.greedy_chain import read_chain
 
 from ..models.causal import CausalModel

@@ -12,7 +12,7 @@ import numpy as np
 
 import otm
 from otm.sequence import DraftSelection, DraftTree, LanguageModel, Sampled, Step
-from otm.sequence.decoder import evaluate
+from otm.sequence.decoding import evaluate
 
 NUM_DRAFTS, LENGTH = 6, 4
 SCHEME = DraftSelection(NUM_DRAFTS, LENGTH, otm.KSeq())

@@ -31,9 +31,9 @@ from otm.trees import (
     entropy_bits,
     optimal_tree,
     rejected_mass,
-    tree_program,
     tunstall_minimum_upper,
 )
+from otm.trees.program import tree_program
 from otm.verbs import run as draw
 from otm.verifiers import VERIFIERS
 

@@ -9,7 +9,7 @@ import numpy as np
 import otm
 from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel, RefinedScores, Sampled, TraversalVerification
-from otm.sequence.decoder import evaluate
+from otm.sequence.decoding import evaluate
 from otm.sequence.gains import (
     Gain,
     along,

@@ -9,7 +9,7 @@ import numpy as np
 
 from otm._display.tabular import columns
 from otm.sequence import Gsd, LanguageModel, Sampled
-from otm.sequence.decoder import step
+from otm.sequence.decoding import step
 from otm.sequence.models import Context
 from otm.trees import TreeShape
 

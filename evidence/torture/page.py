@@ -153,9 +153,6 @@ NOT_TRIED: dict[str, str] = {
     "otm.sequence.Absorbing": "a model",
     "otm.sequence.BestStep": "a result",
     "otm.sequence.BlockMarginals": "a model, read from a table",
-    "otm.sequence.BestVerification": (
-        "held against `otm.sequence.best_step` (tests/sequence/test_best_verification.py)"
-    ),
     "otm.sequence.Decoder": "abstract",
     "otm.sequence.DecoderRanking": "a result",
     "otm.sequence.DeferredDecoder": "abstract",

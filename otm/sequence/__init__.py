@@ -6,20 +6,12 @@ on any models; `step_law` and `expected_step` give the exact law of a step on sm
 """
 
 from otm.sequence.best_step_lp import BestStep, best_step
-from otm.sequence.best_verification import BestVerification
 from otm.sequence.block_kseq import BlockKSeq
 from otm.sequence.block_verification import BlockVerification
 from otm.sequence.blocks import BlockMarginals, block_marginals
-from otm.sequence.decoder import (
-    Decoder,
-    DraftTree,
-    Generation,
-    StaticDecoder,
-    Step,
-    generate,
-    step,
-    steps,
-)
+from otm.sequence.decoder import Decoder, StaticDecoder
+from otm.sequence.decoding import Generation, generate, step, steps
+from otm.sequence.drafted_tree import DraftTree, Step
 from otm.sequence.ersd import Ersd
 from otm.sequence.exact_laws import (
     DeferredDecoder,
@@ -109,7 +101,6 @@ __all__ = [
     "LOSSY_DECODERS",
     "Absorbing",
     "BestStep",
-    "BestVerification",
     "BlockKSeq",
     "BlockMarginals",
     "BlockVerification",

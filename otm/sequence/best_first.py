@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from otm._machine.arrays import Floats
-from otm.sequence.decoder import DraftTree
+from otm.sequence.drafted_tree import DraftTree
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.trees.shape import TreeShape
 

@@ -38,12 +38,8 @@ from numpy.typing import NDArray
 
 from otm.errors import SolverFailure, TooLarge
 from otm.results.statistics import Certified
-from otm.sequence.decoder import (
-    Decoder,
-    check_step_arguments,
-    independent_sequences,
-    require_fresh,
-)
+from otm.sequence.decoder import Decoder, independent_sequences, require_fresh
+from otm.sequence.decoding import check_step_arguments
 from otm.sequence.models import Context, LanguageModel, Memoised, next_distributions
 from otm.sequence.randomness import outcomes
 from otm.sequence.tree_cuts import (

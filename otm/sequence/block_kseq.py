@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.sequence.block_verification import verify_block, walk_blocks
-from otm.sequence.decoder import Conditionals, DraftTree, SequencesDecoder, Step, longest_paths
+from otm.sequence.decoder import SequencesDecoder
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step, longest_paths
 from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.randomness import Randomness
 from otm.sequence.vertex_decoder import LawDecoder

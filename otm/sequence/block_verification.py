@@ -12,7 +12,8 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from otm.sequence.decoder import ChainDecoder, Conditionals, DraftTree, Step
+from otm.sequence.decoder import ChainDecoder
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step
 from otm.sequence.exact_laws import StepModels, StepTally, walk_sequences
 from otm.sequence.models import Context
 from otm.sequence.randomness import Randomness

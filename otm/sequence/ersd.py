@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.problem import Problem
-from otm.sequence.decoder import DraftTree, TreeDecoder
+from otm.sequence.decoder import TreeDecoder
+from otm.sequence.drafted_tree import DraftTree
 from otm.sequence.exact_laws import (
     DeferredDecoder,
     StepModels,

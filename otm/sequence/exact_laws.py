@@ -28,14 +28,9 @@ from otm.divergences import divergence_term
 from otm.drafts.base import PAD
 from otm.errors import InvalidParameter, TooLarge, Unsupported
 from otm.pmf import check_count, check_instance, plain_reals
-from otm.sequence.decoder import (
-    Conditionals,
-    Decoder,
-    check_step_arguments,
-    children_of,
-    evaluate,
-    require_fresh,
-)
+from otm.sequence.decoder import Decoder, require_fresh
+from otm.sequence.decoding import check_step_arguments, evaluate
+from otm.sequence.drafted_tree import Conditionals, children_of
 from otm.sequence.models import (
     Context,
     LanguageModel,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from otm.pmf import check_count, check_real
 from otm.scheme import parameter
-from otm.sequence.decoder import Conditionals, DraftTree, Step
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step
 from otm.sequence.greedy_chain import GreedyChain, read_chain
 from otm.sequence.randomness import Randomness
 

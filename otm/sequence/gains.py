@@ -18,7 +18,7 @@ from otm._machine.arrays import Floats
 from otm.drafts.iid import IID
 from otm.problem import Problem
 from otm.sequence.block_kseq import BlockKSeq
-from otm.sequence.decoder import Conditionals, DraftTree, longest_paths
+from otm.sequence.drafted_tree import Conditionals, DraftTree, longest_paths
 from otm.sequence.greedy_multipath import RankedTokens
 from otm.sequence.models import Context
 from otm.sequence.randomness import Randomness

@@ -17,13 +17,9 @@ from numpy.typing import NDArray
 from otm.divergences import divergence_term
 from otm.drafts.top_k import TopK
 from otm.pmf import check_instance
-from otm.sequence.decoder import (
-    ChainDecoder,
-    Conditionals,
-    DraftTree,
-    check_step_arguments,
-    evaluate,
-)
+from otm.sequence.decoder import ChainDecoder
+from otm.sequence.decoding import check_step_arguments, evaluate
+from otm.sequence.drafted_tree import Conditionals, DraftTree
 from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context, LanguageModel
 from otm.sequence.randomness import Enumerated

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from otm.pmf import check_count
 from otm.scheme import parameter
 from otm.sequence.block_verification import after_rejection, next_weight, verify_block
-from otm.sequence.decoder import Conditionals, DraftTree, SequencesDecoder, Step, longest_paths
+from otm.sequence.decoder import SequencesDecoder
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step, longest_paths
 from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context
 from otm.sequence.randomness import Randomness

@@ -21,7 +21,8 @@ from otm.drafts.iid import IID
 from otm.errors import Unsupported
 from otm.pmf import RNGLike, check_choice, check_count, check_instance
 from otm.scheme import Scheme, parameter
-from otm.sequence.decoder import Generation, Step
+from otm.sequence.decoding import Generation
+from otm.sequence.drafted_tree import Step
 from otm.sequence.models import (
     Context,
     LanguageModel,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from otm.errors import InvalidParameter
 from otm.pmf import RNGLike, check_confidence, check_count, check_rng
 from otm.results.statistics import Estimate, bernstein_deviation
-from otm.sequence.decoder import check_pair
+from otm.sequence.decoding import check_pair
 from otm.sequence.models import LanguageModel, check_context, next_distribution
 
 _SLOPES = 64

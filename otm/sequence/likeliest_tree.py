@@ -18,13 +18,9 @@ from numpy.typing import NDArray
 from otm.pmf import check_count, check_instance
 from otm.scheme import parameter
 from otm.sequence.best_first import grown_best_first, tree_of_paths
-from otm.sequence.decoder import (
-    DraftTree,
-    SizedTree,
-    check_step_arguments,
-    children_of,
-    evaluate,
-)
+from otm.sequence.decoder import SizedTree
+from otm.sequence.decoding import check_step_arguments, evaluate
+from otm.sequence.drafted_tree import DraftTree, children_of
 from otm.sequence.exact_laws import (
     DeferredDecoder,
     StepModels,

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, Step, children_of
+from otm.sequence.decoder import Decoder
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step, children_of
 from otm.sequence.randomness import Randomness
 
 

@@ -31,12 +31,9 @@ from otm.pmf import (
 )
 from otm.results.statistics import Estimate, ratio_of_means
 from otm.sequence.best_first import WeightedPath, grown_best_first, tree_of_paths
-from otm.sequence.decoder import (
-    DraftTree,
-    SizedTree,
-    Step,
-    check_step_arguments,
-)
+from otm.sequence.decoder import SizedTree
+from otm.sequence.decoding import check_step_arguments
+from otm.sequence.drafted_tree import DraftTree, Step
 from otm.sequence.matching import MatchingDecoder
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.randomness import Randomness

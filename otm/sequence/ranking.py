@@ -18,7 +18,8 @@ from otm._display.tabular import OneTable, Table
 from otm.errors import InvalidParameter, Unsupported
 from otm.pmf import check_count, check_real
 from otm.sequence.best_step_lp import best_step
-from otm.sequence.decoder import Decoder, check_step_arguments
+from otm.sequence.decoder import Decoder
+from otm.sequence.decoding import check_step_arguments
 from otm.sequence.exact_laws import expected_step, step_law
 from otm.sequence.models import LanguageModel, Memoised
 

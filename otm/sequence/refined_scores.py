@@ -18,7 +18,8 @@ from otm.drafts.iid import IID
 from otm.pmf import check_count
 from otm.scheme import parameter
 from otm.sequence.block_verification import verify_block
-from otm.sequence.decoder import Conditionals, DraftTree, SequencesDecoder, Step, longest_paths
+from otm.sequence.decoder import SequencesDecoder
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step, longest_paths
 from otm.sequence.exact_laws import DeferredDecoder, StepModels, StepTally, walk_sequences
 from otm.sequence.models import Context, DerivedModel, LanguageModel
 from otm.sequence.randomness import Randomness

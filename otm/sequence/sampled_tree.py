@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from otm.drafts.base import PAD
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
-from otm.sequence.decoder import Conditionals, Decoder, DraftTree, SizedTree, Step
+from otm.sequence.decoder import Decoder, SizedTree
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step
 from otm.sequence.models import Context, LanguageModel, next_distribution
 from otm.sequence.randomness import Randomness
 from otm.sequence.traversal_verification import DISTINCT, traverse

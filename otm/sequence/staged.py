@@ -18,16 +18,9 @@ from numpy.typing import NDArray
 from otm.errors import Unsupported
 from otm.pmf import check_instance, settle_counts
 from otm.sequence.block_verification import BlockVerification
-from otm.sequence.decoder import (
-    Conditionals,
-    Decoder,
-    DraftTree,
-    StaticDecoder,
-    Step,
-    check_pair,
-    check_step_arguments,
-    evaluate,
-)
+from otm.sequence.decoder import Decoder, StaticDecoder
+from otm.sequence.decoding import check_pair, check_step_arguments, evaluate
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step
 from otm.sequence.models import Context, DerivedModel, LanguageModel, check_model
 from otm.sequence.randomness import Randomness, outcomes
 from otm.trees.shape import TreeShape

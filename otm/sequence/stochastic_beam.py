@@ -21,7 +21,7 @@ import dataclasses
 import numpy as np
 
 from otm.pmf import settle_counts
-from otm.sequence.decoder import DraftTree
+from otm.sequence.drafted_tree import DraftTree
 from otm.sequence.models import Context, LanguageModel, next_distributions
 from otm.sequence.randomness import Randomness
 from otm.sequence.sampled_tree import GrowingTree, PredictableTree, require_successive

@@ -21,7 +21,8 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.sequence.block_verification import after_rejection, next_weight
-from otm.sequence.decoder import Conditionals, DraftTree, Step, TreeDecoder, children_of
+from otm.sequence.decoder import TreeDecoder
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step, children_of
 from otm.sequence.exact_laws import StepModels, StepTally
 from otm.sequence.models import Context
 from otm.sequence.randomness import Randomness

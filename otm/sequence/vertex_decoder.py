@@ -27,17 +27,8 @@ from otm.drafts.iid import IID
 from otm.drafts.without_replacement import WithoutReplacement
 from otm.errors import Unsupported
 from otm.pmf import check_counts, check_instance
-from otm.sequence.decoder import (
-    ChainDecoder,
-    Conditionals,
-    DraftTree,
-    SequencesDecoder,
-    StaticDecoder,
-    Step,
-    Stop,
-    TreeDecoder,
-    children_of,
-)
+from otm.sequence.decoder import ChainDecoder, SequencesDecoder, StaticDecoder, TreeDecoder
+from otm.sequence.drafted_tree import Conditionals, DraftTree, Step, Stop, children_of
 from otm.sequence.exact_laws import (
     MAX_ENTRIES,
     DeferredDecoder,

@@ -2,7 +2,6 @@
 
 from otm.trees.cost import TreeChoice, choose_tree, target_seconds_at
 from otm.trees.optimal import OptimalTree, optimal_tree, tree_acceptance, tree_expected_tokens
-from otm.trees.program import tree_program
 from otm.trees.shape import TreeShape, level_order
 from otm.trees.tunstall import (
     ExploredBound,
@@ -42,7 +41,6 @@ __all__ = [
     "target_seconds_at",
     "tree_acceptance",
     "tree_expected_tokens",
-    "tree_program",
     "tunstall_explored_upper",
     "tunstall_minimum_upper",
     "tunstall_upper",

@@ -233,8 +233,8 @@ def require_sorted(acceptance: NDArray[np.float64]) -> None:
         i = int(rises[0])
         raise InvalidDistribution(
             f"The greedy tree needs a non-increasing acceptance vector; rank {i + 1} has "
-            f"{acceptance[i + 1]:.6g} after {acceptance[i]:.6g}. Use otm.trees.tree_program, which "
-            "allows any order."
+            f"{acceptance[i + 1]:.6g} after {acceptance[i]:.6g}. Sort the drafts by "
+            "acceptance, or use otm.trees.program.tree_program, which allows any order."
         )
 
 

@@ -14,7 +14,7 @@ from otm import audit
 from otm.audit.end_to_end import JointAudit, seeded_rng
 from otm.errors import InvalidParameter, Unsupported
 from otm.sequence import BlockVerification, Sampled, ZerothOrder
-from otm.sequence.decoder import DraftTree
+from otm.sequence.drafted_tree import DraftTree
 from otm.trees import TreeShape
 
 PAIRS = [

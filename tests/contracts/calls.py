@@ -536,7 +536,6 @@ CALLS: list[Call] = [
         {"rows": [[0.5, 0.5]], "start": 0, "transition": [[0.0, 1.0], [1.0, 0.0]]},
     ),
     (sequence.block_marginals, {"model": MARKOV, "context": (0,), "length": 2, "memory": 1}),
-    (sequence.BestVerification, {"num_drafts": 2, "length": 1, "drafter": MARKOV, "judge": MARKOV}),
     (sequence.BlockKSeq, {"num_drafts": 2, "length": 1}),
     (sequence.Fly, {"length": 3, "window": 2, "entropy": 0.3, "samples": 1}),
     (
@@ -659,7 +658,6 @@ CALLS: list[Call] = [
     (trees.target_seconds_at, {"target_seconds": {1: 1.0, 8: 2.0}, "num_nodes": [1, 2]}),
     (trees.tree_acceptance, {"acceptance": VECTOR, "shape": SHAPE}),
     (trees.tree_expected_tokens, {"acceptance": VECTOR, "shape": SHAPE}),
-    (trees.tree_program, {"acceptance": VECTOR, "num_nodes": 3, "max_depth": 2, "max_width": 2}),
     (
         trees.tunstall_explored_upper,
         {"acceptance": VECTOR, "num_nodes": 3, "num_explored": 2, "num_extra": 1},

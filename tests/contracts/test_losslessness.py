@@ -36,7 +36,7 @@ from otm.sequence import (
     expected_step,
     step_law,
 )
-from otm.sequence.decoder import children_of
+from otm.sequence.drafted_tree import children_of
 from otm.sequence.vertex_decoder import descend
 from otm.trees import TreeShape
 from tests import mutants

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from otm.sequence import BlockVerification, Randomness, Step
-from otm.sequence.decoder import Conditionals, DraftTree
+from otm.sequence.drafted_tree import Conditionals, DraftTree
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,6 @@ import otm
 from otm.sequence import (
     DECODERS,
     Absorbing,
-    BestVerification,
     BlockMarginals,
     BlockVerification,
     DraftSelection,
@@ -186,8 +185,6 @@ REFUSED = [
             lambda: RegretBudget(2, gate=-0.5),
             lambda: RegretBudget(2, mismatches=-1),
             lambda: RegretBudget(2, budget=1.0, spent=1.5),
-            lambda: BestVerification(0, 1, MIDDLE, MIDDLE),
-            lambda: BestVerification(1, 0, MIDDLE, MIDDLE),
             lambda: BlockMarginals([[0.5, 0.5]], start=-1),
             lambda: Absorbing(MIDDLE, 1, start=-1),
             lambda: markov_pair(2, concentration=0.0, rng=rng()),

@@ -40,7 +40,7 @@ from otm.sequence import (
     sequence_law,
     step_law,
 )
-from otm.sequence.decoder import evaluate
+from otm.sequence.decoding import evaluate
 from otm.sequence.randomness import Enumerated
 from otm.trees import TreeShape
 from tests.contracts.alarms import alarms

@@ -18,7 +18,7 @@ from otm.sequence import (
     expected_step,
     markov_pair,
 )
-from otm.sequence.decoder import evaluate
+from otm.sequence.decoding import evaluate
 from otm.sequence.gains import (
     block_kseq,
     by_vertex,

@@ -124,21 +124,6 @@ def _optimal_tree(random: np.random.Generator) -> tuple[float, str]:
 
 
 @checks.add(
-    "otm.trees.tree_program",
-    "4 (N + 1) u",
-    "docstring",
-    "every way to share the vertices out, exactly",
-)
-def _tree_program(random: np.random.Generator) -> tuple[float, str]:
-    values, nodes = vector(random, rising=True), int(random.integers(0, 11))
-    depth = int(random.integers(1, 5)) if random.random() < 0.5 else None
-    found = trees.tree_program(values, num_nodes=nodes, max_depth=depth)
-    return off(
-        found.expected_tokens, best_tokens(values, nodes, depth), 4 * (nodes + 1)
-    ), f"{values.tolist()}, {nodes}, {depth}"
-
-
-@checks.add(
     "otm.engines.chain_expected_tokens", "16 u, relative", "docstring", "the sum in 60 digits"
 )
 def _chain(random: np.random.Generator) -> tuple[float, str]:

@@ -24,7 +24,7 @@ from analysis.kernels.trees import recursive_rejection
 from analysis.kernels.vertices import optimal_by_vertex
 from otm.audit.trees import DraftedTree
 from otm.sequence import Decoder, Sampled, TableModel, sequence_law
-from otm.sequence.decoder import DraftTree
+from otm.sequence.drafted_tree import DraftTree
 from otm.trees import TreeShape
 from tests.sequence.toys import random_pair_of_rows
 

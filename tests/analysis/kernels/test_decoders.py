@@ -8,7 +8,7 @@ from analysis.kernels.decoders import RefinedScoresByBins, by_kernel
 from analysis.kernels.scores import refined_scores
 from analysis.kernels.step import Verified
 from otm.sequence import BlockVerification, RefinedScores, Sampled, markov_pair, step, step_law
-from otm.sequence.decoder import evaluate
+from otm.sequence.decoding import evaluate
 
 
 def test_the_kernel_is_given_the_tree_and_the_step_is_its_answer(

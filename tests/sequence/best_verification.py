@@ -13,7 +13,7 @@ from otm.drafts.iid import IID
 from otm.errors import SolverFailure
 from otm.pmf import settle_counts
 from otm.sequence.best_step_lp import GAP_TOLERANCE
-from otm.sequence.decoder import Step, longest_paths
+from otm.sequence.drafted_tree import Step, longest_paths
 from otm.sequence.models import Context, LanguageModel, check_model, next_distribution
 from otm.sequence.randomness import Randomness
 from otm.sequence.tree_cuts import PathTree, best_of_paths, solve_program
@@ -36,27 +36,7 @@ class BestVerification:
     | u) f(u) − f(uy). It needs the models as a whole, not only their answers at drafted paths, so
     it is no scheme for language models but the proof that `best_step` is attained.
 
-    Args:
-        num_drafts: K ≥ 1 sequences.
-        length: L ≥ 1 tokens each.
-        drafter, judge: the two models, tiny.
-
-    Raises:
-        InvalidParameter: if a count is no integer of at least 1, or a model is none.
-        TooLarge, SolverFailure: on a step, where `best_step` raises them.
-
-    Cost: `best_step` and some tens of linear programs of n paths for each context that a step
-        begins at.
     Reference: docs/theory.md, "Scores are enough"; Frank 1982.
-
-    >>> from otm.sequence import BlockKSeq, ZerothOrder, best_step, outcomes
-    >>> draft, target = ZerothOrder([2 / 3, 1 / 3]), ZerothOrder([1 / 3, 2 / 3])
-    >>> best = BestVerification(2, 2, draft, target)
-    >>> found = outcomes(lambda randomness: best.step((), randomness))
-    >>> attained = sum(mass * len(one.tokens) for one, mass in found)
-    >>> bound = best_step(BlockKSeq(2, 2), draft=draft, target=target, context=[])
-    >>> abs(attained - bound.value) < 1e-9
-    True
     """
 
     num_drafts: int

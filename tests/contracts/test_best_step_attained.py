@@ -9,7 +9,6 @@ import pytest
 
 import otm
 from otm.sequence import (
-    BestVerification,
     DraftSelection,
     best_step,
     completed_law,
@@ -17,6 +16,7 @@ from otm.sequence import (
     sequence_law,
 )
 from otm.sequence.exact_laws import law_of_outcomes
+from tests.sequence.best_verification import BestVerification
 from tests.sequence.toys import asked, random_models, smooth_models
 
 
@@ -45,6 +45,6 @@ def test_it_attains_the_best_step(size, length, k, regular):
 
 
 def test_laws_of_ends_that_cannot_be_found_are_an_error(monkeypatch):
-    monkeypatch.setattr("otm.sequence.best_verification._ROUNDS", 1)
+    monkeypatch.setattr("tests.sequence.best_verification._ROUNDS", 1)
     with pytest.raises(otm.errors.SolverFailure, match="Take a smaller tree"):
         law_of(BestVerification(3, 2, *smooth_models(3, 2, 8)))
