@@ -64,12 +64,7 @@ def law_params(counts: Sequence[int] = (1, 2, 3)) -> list[Any]:
 
 
 def supported(counts: Sequence[int] = (1, 3)) -> list[tuple[otm.Verifier, list[otm.Law]]]:
-    """Return every verifier with the supported laws, with two drafts if no count will do.
-
-    The walks of families have two.
-
-    The walks of families have two.
-    """
+    """Return every verifier with the supported laws, with two drafts if no count will do."""
     return [
         (verifier, [law for law in taken if verifier.supports(law)])
         for verifier in verifiers()
@@ -91,11 +86,6 @@ def supported_pairs(counts: Sequence[int] = (1, 3)) -> list[Any]:
         for verifier, laws in supported(counts)
         for law in laws
     ]
-
-
-def by_verifier(counts: Sequence[int] = (1, 3)) -> list[Any]:
-    """Return parameters (verifier, laws), a case each, whose messages name the law that failed."""
-    return [pytest.param(*one, id=label(one[0])) for one in supported(counts)]
 
 
 def fits(law: otm.Law, num_tokens: int) -> bool:
