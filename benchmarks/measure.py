@@ -27,10 +27,11 @@ from analysis.run.columns import table_of_logits
 from analysis.run.scheduling import one_behind
 from benchmarks.timing import medians
 from otm.table.arrays import RACES
-from otm.table.table import NAMES, Wanted
+from otm.table.table import NAMES, RequestedColumns
 
 ALL, NO_RACES = (
-    Wanted.of(range(1, 9), names) for names in (None, [name for name in NAMES if name not in RACES])
+    RequestedColumns.of(range(1, 9), names)
+    for names in (None, [name for name in NAMES if name not in RACES])
 )
 WINDOWS, LENGTH = 4, 256
 ROWS, LARGE = 32, (49_152, 128_256)

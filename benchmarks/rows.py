@@ -25,7 +25,7 @@ from benchmarks.core import language_like
 from benchmarks.timing import medians
 from otm.overlap.lumped_row import RowSteps
 from otm.table.arrays import LOGARITHMIC, RACES
-from otm.table.table import Wanted
+from otm.table.table import RequestedColumns
 
 VOCABULARIES = (4_096, 32_768, 128_256)
 ROWS = (1, 4, 16)
@@ -71,7 +71,7 @@ def _row(
 
 def columns_but(left_out: Collection[str], k: int) -> list[str]:
     """Return the names of the other columns that exist for 1..k drafts."""
-    return sorted(Wanted.of(range(1, k + 1), None).names.difference(left_out))
+    return sorted(RequestedColumns.of(range(1, k + 1), None).names.difference(left_out))
 
 
 def questions(draft: np.ndarray, target: np.ndarray, k: int) -> dict[str, Callable[[], object]]:

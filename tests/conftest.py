@@ -42,15 +42,15 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 
 # Tests of what an optional library does are left out where it is not installed; all others run.
 _ABOUT = {
-    "matplotlib": "contracts/calls test_drawing test_plot test_tabular",
+    "matplotlib": "contracts/calls display/test_drawing test_plot display/test_tabular",
     "numba": "overlap/test_compiled table/compiled/test_driver table/compiled/test_second_pass "
     "verifiers/optimal/test_draws",
     "ot": "transport/test_lp",
     "torch": "contracts/test_backends contracts/test_bad_input contracts/test_devices devices "
     "contracts/test_gradients contracts/test_memory contracts/test_walk engines/test_chain "
     "overlap/test_arrays overlap/test_gradient overlap/test_rows table/test_table test_losses "
-    "tracing/intercept/test_interception tracing/intercept/test_laws "
-    "tracing/intercept/test_of_torch",
+    "audit/tracing/intercept/test_interception audit/tracing/intercept/test_laws "
+    "audit/tracing/intercept/test_of_torch",
 }
 collect_ignore = [
     f"{module}.py"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from otm import Processing
 from otm._machine.arrays import reserve
 from otm._machine.compiled import compiled
-from otm.table.table import Wanted, unchecked_table
+from otm.table.table import RequestedColumns, unchecked_table
 
 from ..models.processing import Setting, distributions
 from .bound_columns import bound_columns
@@ -34,7 +34,7 @@ def table_of_logits(
     draft: Any,
     target: Any,
     settings: Sequence[Setting],
-    wanted: Wanted,
+    wanted: RequestedColumns,
     *,
     precision: str = "float64",
     threads: int = 1,
@@ -63,7 +63,7 @@ def table_of_logits(
 
 
 def _chunk(
-    draft: Any, target: Any, settings: Sequence[Setting], wanted: Wanted, precision: str
+    draft: Any, target: Any, settings: Sequence[Setting], wanted: RequestedColumns, precision: str
 ) -> NDArray[np.float64]:
     if precision == "float64":
         draft, target = (

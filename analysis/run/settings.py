@@ -9,7 +9,7 @@ from typing import Any
 
 import otm
 from otm.table import table_columns
-from otm.table.table import NAMES, Wanted
+from otm.table.table import NAMES, RequestedColumns
 
 from ..errors import AnalysisError
 from ..models.processing import AS_THEY_ARE, Setting, settings_of
@@ -84,13 +84,13 @@ class Settings:
         return {k: v for k, v in fields.items() if self.positions != "trace" or k in _OF_TRACES}
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> RequestedColumns:
         """The columns to fill; a scheme comes with the optimum, for the report."""
         if self.columns is None:
-            return Wanted.of(self.k, None)
+            return RequestedColumns.of(self.k, None)
         optima = {column.optimum for column in table_columns(self.k, columns=self.columns)}
         added = {column.stem for column in table_columns(self.k) if column.name in optima}
-        return Wanted.of(self.k, (*self.columns, *sorted(added)))
+        return RequestedColumns.of(self.k, (*self.columns, *sorted(added)))
 
 
 def check_settings(settings: Settings, *, positions: Sequence[str]) -> None:

@@ -405,7 +405,7 @@ class _Progress:
 
     def wants(self, check: Check) -> bool:
         """True if a check is to be carried out; a check that comes too late is noted."""
-        if self._refuses(check.group) >= _REFUSED:
+        if self._count_refusals(check.group) >= _REFUSED:
             return False
         if before := self.late.get((check.group, check.kind)):
             before.append(self.scope.deadline.why)
@@ -438,7 +438,7 @@ class _Progress:
         unfit = {
             check.group: error
             for check, error in reversed(self.raised.values())
-            if self.scope.default and self._refuses(check.group)
+            if self.scope.default and self._count_refusals(check.group)
         }
         reasons: dict[str, list[str]] = {}
         for group, error in sorted(unfit.items()):
@@ -471,7 +471,7 @@ class _Progress:
             },
         )
 
-    def _refuses(self, group: str) -> int:
+    def _count_refusals(self, group: str) -> int:
         """Count the instances of a group on which the candidate raised; 0 if another of the group
         was answered or the error came by chance.
         """

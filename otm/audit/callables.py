@@ -177,7 +177,7 @@ class CallableVerifier(Verifier):
         )
 
 
-class _Known(NamedTuple):
+class KnownLaw(NamedTuple):
     """The law found for a function on drafts of given masses, and the seconds spent."""
 
     law: OutputLaw
@@ -195,7 +195,7 @@ class CallableRule(Conditional):
     """
 
     code: TokenCode
-    known: dict[bytes, _Known] = dataclasses.field(default_factory=dict)
+    known: dict[bytes, KnownLaw] = dataclasses.field(default_factory=dict)
 
     @property
     def num_uniforms(self) -> int:
@@ -248,7 +248,7 @@ class CallableRule(Conditional):
 
     def _known_on(
         self, drafts: NDArray[np.int64], mass: NDArray[np.float64] | None, seconds: float
-    ) -> _Known:
+    ) -> KnownLaw:
         """Return the cached law on drafts, after a run of at least `seconds` where not exact."""
         key = drafts.tobytes()
         known = self.known.get(key)
@@ -265,12 +265,12 @@ class CallableRule(Conditional):
                 tolerance=self.rounding,
                 most_seconds=seconds,
             )
-            known = _Known(law, weights, seconds)
+            known = KnownLaw(law, weights, seconds)
             self._require_tokens(drafts, known)
             self.known[key] = known
         return known
 
-    def _require_tokens(self, drafts: NDArray[np.int64], known: _Known) -> None:
+    def _require_tokens(self, drafts: NDArray[np.int64], known: KnownLaw) -> None:
         """Raise CandidateFailure if the function returned a number outside the vocabulary."""
         for rows, (token, _), masses in known.law.found:
             if token == NO_TOKEN:

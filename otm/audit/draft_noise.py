@@ -23,7 +23,7 @@ from otm.audit.blocks import BlockCandidate
 from otm.audit.budget import USUAL, Errors
 from otm.audit.callables import count_uniforms
 from otm.audit.candidate import NOISE, Candidate, Check, Scope, as_kind, read_block
-from otm.audit.drafted import Shares
+from otm.audit.drafted import ErrorBudgetSplit
 from otm.audit.end_to_end import DRAWS, FLOOR, WrittenAudit, joint, seeded_rng
 from otm.audit.integration import Next, Row
 from otm.audit.tracing.branching import MOST_SECONDS
@@ -202,7 +202,7 @@ def check_of_steps(candidate: Candidate, scope: Scope, noise: str) -> Check:
             rng=scope.rng(asked),
             noise=noise,
             tolerance=scope.tolerance,
-            errors=Shares(scope, 1).next(FLOOR),
+            errors=ErrorBudgetSplit(scope, 1).next(FLOOR),
             seconds=min(MOST_SECONDS, max(0.0, 0.5 * scope.deadline.left)),
         )
         return dataclasses.replace(found, again=again)

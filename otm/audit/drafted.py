@@ -108,9 +108,9 @@ class DraftedCandidate(Candidate):
         selection: Selection = "standard" if scope.sampled else self.plan(scope)
         if not scope.sampled:
             yield from self.others(scope)
-        sampled = in_turn(self.instances(selection, scope))
+        sampled = first_of_each_group(self.instances(selection, scope))
         sampled.sort(key=lambda one: -standard.floor_of(one.name))
-        shares = Shares(scope, len(sampled), fixed=scope.sampled)
+        shares = ErrorBudgetSplit(scope, len(sampled), fixed=scope.sampled)
         for instance in sampled:
             run = functools.partial(self._sampled_in, scope, shares, instance)
             needed, kept = instance.needed, 0.0
@@ -118,7 +118,9 @@ class DraftedCandidate(Candidate):
                 needed, kept = False, standard.KEPT_BESIDE
             yield Check(*instance[:3], "sampled", run, needed=needed, kept=kept)
 
-    def _sampled_in(self, scope: Scope, shares: Shares, instance: Instance) -> SampledAudit:
+    def _sampled_in(
+        self, scope: Scope, shares: ErrorBudgetSplit, instance: Instance
+    ) -> SampledAudit:
         """Carry out a check by samples, with a generator for this check alone."""
         rng = scope.rng(f"{instance.name}, {instance.setting}")
         beside = isinstance(self, IntegrableCandidate) and not scope.own_randomness
@@ -126,7 +128,7 @@ class DraftedCandidate(Candidate):
         return self.sampled(instance.given, rng, shares.next(floor))
 
 
-class Shares:
+class ErrorBudgetSplit:
     """A division of the time that is left, and of the false alarms, among audits by samples.
 
     Args:
@@ -180,7 +182,7 @@ class IntegrableCandidate(DraftedCandidate):
         """Yield integrations of all instances that are small enough."""
         if scope.own_randomness:
             return
-        for instance in in_turn(self.instances("integrable", scope)):
+        for instance in first_of_each_group(self.instances("integrable", scope)):
             yield Check(
                 *instance[:3],
                 "exact",
@@ -220,7 +222,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
 
     def plan(self, scope: Scope) -> Selection:
         """Return "all" instances, or "few" if the kernel is too slow for samples of all."""
-        few = in_turn(self.instances("few", scope))
+        few = first_of_each_group(self.instances("few", scope))
         slow = few and self._seconds_of_a_row(few[0]) * _SAMPLES > scope.deadline.seconds
         return "few" if slow else "all"
 
@@ -228,7 +230,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
         """Yield checks of small batches by samples: the kernel's draws cannot be integrated."""
         if not scope.default or scope.pair is not None:
             return
-        shares = Shares(scope, len(standard.BATCHES), kept=_FOR_OTHERS)
+        shares = ErrorBudgetSplit(scope, len(standard.BATCHES), kept=_FOR_OTHERS)
         smallest = self.instances("standard", scope)[0][0]
         for rows in standard.BATCHES:
             name = f"batches of {rows}"
@@ -236,7 +238,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
             yield Check(name, smallest.setting, "small batches", "sampled", run, needed=False)
 
     def _in_small_batches(
-        self, scope: Scope, shares: Shares, instance: Instance, rows: int
+        self, scope: Scope, shares: ErrorBudgetSplit, instance: Instance, rows: int
     ) -> SampledAudit:
         """Carry out the check of small batches, with a generator for this check alone."""
         rng = scope.rng(f"batches of {rows}")
@@ -259,7 +261,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
         return min(took) / _ROWS
 
 
-def in_turn(groups: Iterable[Sequence[Instance]]) -> list[Instance]:
+def first_of_each_group(groups: Iterable[Sequence[Instance]]) -> list[Instance]:
     """Return the first instance of every group, then the needed instances, small before large."""
     first = [group[0] for group in groups if group]
     rest = itertools.chain.from_iterable(group[1:] for group in groups)

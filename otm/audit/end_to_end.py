@@ -33,7 +33,7 @@ from otm._machine.patience import Stopwatch
 from otm.audit import standard_problems as standard
 from otm.audit.budget import DETECT_END_TO_END, USUAL, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope, as_kind
-from otm.audit.drafted import Shares
+from otm.audit.drafted import ErrorBudgetSplit
 from otm.audit.integration import (
     IntegratedAudit,
     Next,
@@ -98,15 +98,15 @@ class JointAudit(IntegratedAudit):
             xlabel="total variation to the target",
         )
 
-    def remark(self) -> str:
+    def footnote(self) -> str:
         """Return the tokens with the largest deviation."""
         return f"worst {self.worst}"
 
-    def given(self) -> list[tuple[str, str]]:
+    def arguments(self) -> list[tuple[str, str]]:
         """Return the instance."""
         return [("instance", self.tested.instances[0])]
 
-    def beside(self) -> list[tuple[str, str]]:
+    def side_information(self) -> list[tuple[str, str]]:
         """Return no rows."""
         return []
 
@@ -315,7 +315,7 @@ class _TimeLeft:
     """A division of the time: half for branching that may not end, the rest for samples."""
 
     def __init__(self, scope: Scope, audits: int) -> None:
-        self.scope, self.shares = scope, Shares(scope, audits)
+        self.scope, self.shares = scope, ErrorBudgetSplit(scope, audits)
         self.seconds = min(scope.deadline.seconds, _LONGEST)
         self.branching = _BRANCHING * self.seconds
         self.reason = ""

@@ -123,15 +123,15 @@ class IntegratedAudit(SingleAudit):
     outcome: ClassVar[str]
 
     @abc.abstractmethod
-    def given(self) -> list[tuple[str, str]]:
+    def arguments(self) -> list[tuple[str, str]]:
         """Return the rows of the report that describe the instance."""
 
     @abc.abstractmethod
-    def beside(self) -> list[tuple[str, str]]:
+    def side_information(self) -> list[tuple[str, str]]:
         """Return further rows of the report."""
 
     @abc.abstractmethod
-    def remark(self) -> str:
+    def footnote(self) -> str:
         """Return the remark in a table of many audits, beside the distances."""
 
     @functools.cached_property
@@ -199,7 +199,7 @@ class IntegratedAudit(SingleAudit):
         return (
             format_probability(self.total_variation),
             format_probability(self.kl),
-            self.remark(),
+            self.footnote(),
         )
 
     def sections(self) -> list[str]:
@@ -212,11 +212,11 @@ class IntegratedAudit(SingleAudit):
             f"comes out with {shown(self.law[worst])}, should with {shown(self.target_law[worst])}"
         )
         rows = [
-            *self.given(),
+            *self.arguments(),
             ("total variation", f"**{shown(self.total_variation)}** {allowed}"),
             ("KL(q‖π)", f"{shown(self.kl)} nats"),
             (f"worst {self.outcome}", f"{worst[0] if len(worst) == 1 else worst}: {odds}"),
-            *self.beside(),
+            *self.side_information(),
             *self._at_large(),
             ("how", self.how),
         ]
@@ -319,12 +319,12 @@ class ExactAudit(IntegratedAudit):
             labels=("output π", "target q"),
         )
 
-    def remark(self) -> str:
+    def footnote(self) -> str:
         """Return acceptance and optimum."""
         accepted, best = format_probability(self.membership), format_probability(self.optimum)
         return f"acceptance {accepted}, optimum {best}"
 
-    def given(self) -> list[tuple[str, str]]:
+    def arguments(self) -> list[tuple[str, str]]:
         """Return the laws."""
         problem = self.problem
         return [
@@ -333,7 +333,7 @@ class ExactAudit(IntegratedAudit):
             ("output π", format_probabilities(self.law)),
         ]
 
-    def beside(self) -> list[tuple[str, str]]:
+    def side_information(self) -> list[tuple[str, str]]:
         """Return the rows on acceptance and optimum."""
         shown = format_probability
         rule = "" if self.rule is None else f"; by the rule {shown(self.rule)}"
@@ -453,12 +453,12 @@ class SequenceAudit(IntegratedAudit):
             xlabel="total variation to the target",
         )
 
-    def remark(self) -> str:
+    def footnote(self) -> str:
         """Return the first failing position, and the tokens per call."""
         where = "" if self.first_position is None else f"from position {self.first_position}, "
         return f"{where}{format_probability(self.tokens_per_call)} tokens per call"
 
-    def given(self) -> list[tuple[str, str]]:
+    def arguments(self) -> list[tuple[str, str]]:
         """Return the models."""
         return [
             ("block", f"γ = {self.num_drafts} drafts, after context {self.context}"),
@@ -466,7 +466,7 @@ class SequenceAudit(IntegratedAudit):
             ("target q", _written(self.target_tables)),
         ]
 
-    def beside(self) -> list[tuple[str, str]]:
+    def side_information(self) -> list[tuple[str, str]]:
         """Return the total variation by length, the first failing position, and tokens per call."""
         shown, first, accepted = format_probability, self.first_position, ""
         if self.accepted is not None:

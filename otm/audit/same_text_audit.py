@@ -263,7 +263,7 @@ def same_text(
     expected = compared.expected()
     return SameTextAudit(
         name=name or "texts",
-        detail=_said(faults, compared.differences, obstacle, expected, compared.limit),
+        detail=_headline_detail(faults, compared.differences, obstacle, expected, compared.limit),
         texts=len(runs[0]),
         tokens=sum(len(text.tokens) for text in runs[0]),
         changes=compared.changes,
@@ -536,7 +536,7 @@ def _behind(number: int, text: LoggedText) -> Iterator[Place]:
             yield Place(j, number, token, token, math.nan, behind, words=words)
 
 
-def _said(
+def _headline_detail(
     faults: Sequence[Place],
     differences: Sequence[Place],
     obstacle: str,

@@ -96,7 +96,7 @@ def greedy_multipath(
     """Return Σ_y min(F q, s) at each level of the highest-ranked sequence; F ← min(F q/s, 1)."""
     context, odds, weight, found = tree.context, 0.0, 1.0, list[float]()
     num_drafts = len(ends)
-    while ends := _going_on(ends, context):
+    while ends := _longer_continuations(ends, context):
         q = target(context)
         ranked = RankedTokens.of(tree.draft[context], q, odds, num_drafts)
         found.append(float(np.minimum(weight * q, ranked.selected).sum()))
@@ -113,7 +113,7 @@ def by_vertex(verifier: Verifier) -> Gain:
         tree: DraftTree, target: Conditionals, ends: list[Context], randomness: Randomness
     ) -> Floats:
         context, found = tree.context, np.zeros(len(ends[0]) - len(tree.context))
-        while ends := _going_on(ends, context):
+        while ends := _longer_continuations(ends, context):
             p, q, law = tree.draft[context], target(context), IID(len(ends))
             problem = Problem(draft=p, target=q, law=law)
             found[len(context) - len(tree.context)] = acceptance(verifier, problem)
@@ -124,6 +124,6 @@ def by_vertex(verifier: Verifier) -> Gain:
     return gain
 
 
-def _going_on(ends: list[Context], context: Context) -> list[Context]:
+def _longer_continuations(ends: list[Context], context: Context) -> list[Context]:
     """Return the sequences that begin with a context and are longer."""
     return [end for end in ends if len(end) > len(context) and end[: len(context)] == context]

@@ -355,11 +355,11 @@ def refine(law: ScoreLaw, weight: float, draft: Floats, target: Floats) -> Refin
     if cut > 0:
         spare = float(held[cut] - wanted[cut])
 
-        def lifting(count: int) -> float:
+        def lift_moment(count: int) -> float:
             """Return the moment that lifts the first `count` tokens to the ratio of the last."""
             return float(q[count - 1] / p[count - 1] * below[count] - wanted[count])
 
-        lifted = 1 + bisect.bisect_right(range(2, cut + 1), spare, key=lifting)
+        lifted = 1 + bisect.bisect_right(range(2, cut + 1), spare, key=lift_moment)
         low = (float(wanted[lifted]) + spare) / float(below[lifted])
         # It is below the next ratio; what rounding adds to a quotient of small masses must not lift
         # that, too.

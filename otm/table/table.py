@@ -252,11 +252,11 @@ def table_columns(
     >>> [column.name for column in table_columns([2])][:3]
     ['optimum_iid_k2', 'kseq_iid_k2', 'recursive_rejection_iid_k2']
     """
-    return Wanted.of(k, columns).columns
+    return RequestedColumns.of(k, columns).columns
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
+class RequestedColumns:
     """The requested columns, descriptions and numbers of drafts (ascending) of a table."""
 
     columns: tuple[TableColumn, ...]
@@ -264,7 +264,7 @@ class Wanted:
     ks: tuple[int, ...]
 
     @classmethod
-    def of(cls, k: int | Iterable[int], columns: Iterable[str] | None) -> Wanted:
+    def of(cls, k: int | Iterable[int], columns: Iterable[str] | None) -> RequestedColumns:
         """Parse names and numbers of drafts, or raise on unknown names; all names by default."""
         ks = tuple(sorted(set(check_counts(k, name="k"))))
         if columns is not None and (
@@ -308,8 +308,8 @@ class Wanted:
 
 
 @functools.lru_cache(maxsize=64)
-def _wanted(ks: tuple[int, ...], asked: tuple[str, ...]) -> Wanted:
-    return Wanted(
+def _wanted(ks: tuple[int, ...], asked: tuple[str, ...]) -> RequestedColumns:
+    return RequestedColumns(
         columns=tuple(column for column in _columns(ks) if column.stem in asked),
         descriptions=tuple(name for name in DESCRIPTIONS if name in asked),
         ks=ks,
@@ -396,7 +396,7 @@ def acceptance_table(
     >>> sorted(table.description)
     ['tv']
     """
-    wanted = Wanted.of(k, columns)
+    wanted = RequestedColumns.of(k, columns)
     if threads is not None:
         threads = check_count(threads, name="threads")
     given = {"draft": draft, "target": target}
@@ -425,7 +425,7 @@ def acceptance_table(
 
 
 def _as_given(
-    given: dict[str, object], wanted: Wanted, threads: int | None
+    given: dict[str, object], wanted: RequestedColumns, threads: int | None
 ) -> AcceptanceTable | None:
     """Return the table of compiled rows, divided by the sums as the rows are read; None where a row
     may be no distribution.
@@ -468,7 +468,7 @@ def unchecked_table(
     q: Array,
     log_draft: Array | None,
     log_target: Array | None,
-    wanted: Wanted,
+    wanted: RequestedColumns,
     *,
     orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> AcceptanceTable:
@@ -487,7 +487,7 @@ def _table(
     q: Array,
     log_draft: Array | None,
     log_target: Array | None,
-    wanted: Wanted,
+    wanted: RequestedColumns,
     threads: int | None,
     *,
     read_logs: bool = False,
@@ -547,7 +547,7 @@ def _num_cores() -> int:
 def _chunk(
     fast: ModuleType | None,
     parts: Sequence[Array | None],
-    wanted: Wanted,
+    wanted: RequestedColumns,
     read_logs: bool,
     orders: list[NDArray[np.int64]] | None,
 ) -> Array:

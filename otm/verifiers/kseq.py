@@ -218,7 +218,7 @@ def _at_root(
     )
 
 
-class _Tried(NamedTuple):
+class TryResult(NamedTuple):
     """The result of k tries with min(1, q/(γp)).
 
     Attributes:
@@ -232,14 +232,14 @@ class _Tried(NamedTuple):
     excess: Array
 
 
-def _tried(draft: Array, target: Array, gamma: float, k: int) -> _Tried:
+def _tried(draft: Array, target: Array, gamma: float, k: int) -> TryResult:
     xp = namespace(draft, target)
     stays = xp.minimum(draft, target / gamma)
     beta = total(stays)
     with quiet():
         accepted = at_least_one(beta, k)
         scale = xp.where(beta > 0, accepted / beta, xp.full_like(beta, float(k)))
-    return _Tried(stays, accepted, target - stays * scale[..., None])
+    return TryResult(stays, accepted, target - stays * scale[..., None])
 
 
 def _closed_form(draft: Array, target: Array, gamma: float, k: int, by: Definition) -> Array:

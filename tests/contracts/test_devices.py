@@ -13,7 +13,7 @@ import torch
 
 import otm
 from otm import IID, Problem
-from otm.table.table import Wanted, unchecked_table
+from otm.table.table import RequestedColumns, unchecked_table
 from tests.contracts.values import CURVES, VALUES
 from tests.devices import Watch, fake_cuda, no_host
 from tests.overlap.instances import problems, slack as rounding_of
@@ -41,7 +41,7 @@ CALLS = {
         otm.acceptance_table(draft=p.draft, target=p.target, k=[1, 2, 4]).values
     ),
     "unchecked_table": lambda p: (
-        unchecked_table(p.draft, p.target, None, None, Wanted.of([1, 2, 8], None)).values
+        unchecked_table(p.draft, p.target, None, None, RequestedColumns.of([1, 2, 8], None)).values
     ),
     "optimal_bracket": lambda p: otm.bounds.optimal_bracket(p, bins=64).lower,
     "list_matching_lower": otm.bounds.list_matching_lower,

@@ -222,6 +222,16 @@ def test_docstrings_say_nothing_ritual():
         assert found is None, f"{path.relative_to(ROOT)}: {found[0]!r}"
 
 
+def test_first_sentences_name_their_object():
+    """A first sentence is understood by itself: no "What …", no "Return whether …"."""
+    dialect = r"What\b|(?:Return|Say|Tell|Give)s? (?:what|whether|how|which|that|those|it|them)\b"
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef
+    for path in (path for folder in ("otm", "analysis") for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            text = (ast.get_docstring(node) or "") if isinstance(node, kinds) else ""
+            assert not re.match(dialect, text), f"{path.relative_to(ROOT)}: {text[:80]!r}"
+
+
 def test_sections_of_docstrings_keep_their_lines():
     """A line that goes on with a section is indented, or the page shows it as another paragraph."""
     lost = r"^(?:Cost|Accuracy|References?): .*\n(?:    .*\n)*(?![A-Z][a-z]+:|>>>)\S"

@@ -16,6 +16,7 @@ import pytest
 
 import otm
 from otm import sequence
+from tests.conftest import collect_ignore
 from tests.house.namespaces import NAMESPACES
 from tests.paths import ROOT, tracked
 
@@ -193,6 +194,15 @@ def test_tests_mirror_the_tree():
         assert room == "analysis" or path.stem.removeprefix("test_") in known, (
             f"{path.relative_to(ROOT)} tests no module"
         )
+
+
+def test_every_file_of_tests_is_imported_whole():
+    """pytest takes a file whose import failed while it looked for doctests for an empty one."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if str(path.relative_to(ROOT / "tests")) not in collect_ignore:
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            names = vars(importlib.import_module(name))
+            assert any(thing.lower().startswith("test") for thing in names), name
 
 
 READ = {

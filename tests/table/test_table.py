@@ -290,7 +290,9 @@ def test_logarithms_that_a_softmax_has_left_are_not_taken_again(way):
     p, q = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])
     names = ["draft_entropy", "kl_target_draft"]
     with by(way):
-        table = module.unchecked_table(p, q, np.log2(p), np.log2(q) / 2, module.Wanted.of(1, names))
+        table = module.unchecked_table(
+            p, q, np.log2(p), np.log2(q) / 2, module.RequestedColumns.of(1, names)
+        )
     assert table.description["draft_entropy"] == 1.5  # in bits: those of p alone
     assert table.description["kl_target_draft"] == -0.75 + 1.75
 

@@ -19,7 +19,7 @@ from analysis.rules.rules import Reader, Sizes
 from analysis.rules.screen import screen
 from otm import Processing
 from otm.sequence import MarkovModel
-from tests.analysis.rules.toys import Toy, toy_reader
+from tests.analysis.toys import Toy, toy_reader
 
 PROMPT = (0, 3)
 LIMITS = {"repetition": 1.5, "presence": 0.25, "frequency": 0.5}

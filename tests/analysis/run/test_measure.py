@@ -39,7 +39,7 @@ from analysis.run.scheduling import Workers
 from analysis.run.settings import Settings
 from analysis.trace.traces import write_manifest
 from otm import Processing
-from otm.table.table import Wanted
+from otm.table.table import RequestedColumns
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 from tests.paths import ROOT
 from tests.tolerance import rounding
@@ -310,7 +310,7 @@ def test_no_forward_pass_waits_for_the_columns_of_the_last_one(
 
 def test_threads_change_no_value():
     sides = np.random.default_rng(0).standard_normal((2, 90, 4096)).astype(np.float32)
-    wanted = Wanted.of((1, 2), None)
+    wanted = RequestedColumns.of((1, 2), None)
     one, two = (table_of_logits(*sides, [PLAIN], wanted, threads=count) for count in (1, 2))
     assert np.array_equal(one, two)
 
@@ -325,7 +325,7 @@ def test_one_order_serves_every_temperature(monkeypatch):
     monkeypatch.setattr(driver, "sort_packed", lambda order: sorted_rows.append(sort(order)))
     monkeypatch.setattr(driver, "put_in_order", lambda *_: pytest.fail("put in order again"))
     noise = np.random.default_rng(1).standard_normal((2, 2, 20_000)).astype(np.float32)
-    sides, wanted = (3 * noise[0], 3 * noise[0] + noise[1]), Wanted.of((1, 4), None)
+    sides, wanted = (3 * noise[0], 3 * noise[0] + noise[1]), RequestedColumns.of((1, 4), None)
     same, own = settings_of([1.0, 0.7, 1.3], [1.0]), settings_of([1.0], [1.0], [1.0, 0.5])
     together = table_of_logits(*sides, same, wanted)
     assert len(sorted_rows) == 1
@@ -340,7 +340,7 @@ def test_one_order_serves_every_temperature(monkeypatch):
 )
 def test_one_side_may_be_filtered_in_float32(one_sided):
     draft, target = (3.0 * np.random.default_rng(1).standard_normal((2, 5, 300))).astype(np.float32)
-    wanted = Wanted.of((1, 2), None)
+    wanted = RequestedColumns.of((1, 2), None)
     for setting in (Setting(one_sided, Processing()), Setting(Processing(), one_sided)):
         narrow, wide = (
             table_of_logits(draft, target, [setting], wanted, precision=name)

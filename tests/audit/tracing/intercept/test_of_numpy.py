@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 import scipy
-from tests.tracing.intercept.laws import assert_law, even
 
 from otm.audit.tracing.branching import contradicts_samples, trace
 from otm.audit.tracing.execution import TraceAborted
+from tests.audit.tracing.intercept.laws import assert_law, even
 
 W = np.array([0.5, 0.3, 0.2])
 BY_WEIGHT = {0: 0.5, 1: 0.3, 2: 0.2}

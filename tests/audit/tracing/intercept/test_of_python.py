@@ -8,10 +8,10 @@ import random
 from random import random as imported_before
 
 import pytest
-from tests.tracing.intercept.laws import assert_law, even
 
 from otm.audit.tracing.branching import trace
 from otm.audit.tracing.execution import TraceAborted
+from tests.audit.tracing.intercept.laws import assert_law, even
 
 
 @pytest.mark.parametrize(

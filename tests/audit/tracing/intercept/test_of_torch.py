@@ -7,10 +7,10 @@ import random
 
 import pytest
 import torch
-from tests.tracing.intercept.laws import assert_law, even
 
 from otm.audit.tracing.branching import contradicts_samples, trace
 from otm.audit.tracing.execution import TraceAborted
+from tests.audit.tracing.intercept.laws import assert_law, even
 
 W = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 P = torch.tensor([0.5, 0.25, 0.5])
