@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from otm._machine.arrays import (
     Array,
-    is_on_host,
+    MeasuredRows,
+    measure,
     namespace,
-    quiet,
     to_numpy,
     total,
     tracks_gradient,
@@ -98,16 +98,7 @@ def as_pmfs(named: Mapping[str, Any], *, gradients: bool = False) -> list[Array]
             f"{' and '.join(named)} must name the same tokens in one order; the indices of these "
             "pandas objects differ. Call target.reindex(draft.index), or .to_numpy() on both."
         )
-    with quiet():
-        sums = [total(array) for array in arrays]
-        asked = [
-            _extremes(untracked(array), untracked(each))
-            for array, each in zip(arrays, sums, strict=True)
-        ]
-    return [
-        _checked(array, each, extremes, name)
-        for array, each, extremes, name in zip(arrays, sums, _read(asked), named, strict=True)
-    ]
+    return [_checked(each, name) for each, name in zip(measure(arrays), named, strict=True)]
 
 
 def as_rows(named: Mapping[str, object], *, gradients: bool = False) -> list[Array]:
@@ -119,62 +110,38 @@ def as_rows(named: Mapping[str, object], *, gradients: bool = False) -> list[Arr
     return [_as_real_array(values, name, gradients=gradients) for name, values in named.items()]
 
 
-def _extremes(array: Array, sums: Array) -> Array | list[float]:
-    """Return smallest entry, largest |sum − 1|, a flag for negative entries, and least sum, `(4,)`.
-
-    A NaN or infinity anywhere makes its row's sum NaN or infinite, and so the second number: one
-    pass finds both.
-    """
-    xp = namespace(array)
-    if is_on_host(array):
-        smallest = float(xp.min(array))
-        # only 0 can have a sign unseen
-        signed = smallest == 0.0 and bool(xp.any(xp.signbit(array)))
-        return [smallest, float(xp.max(xp.abs(sums - 1))), signed, float(xp.min(sums))]
-    found = xp.min(array), xp.max(xp.abs(sums - 1)), xp.any(xp.signbit(array)), xp.min(sums)
-    return xp.stack([xp.astype(x, xp.float64, copy=False) for x in found], axis=0)
-
-
-def _read(asked: Sequence[Array | list[float]]) -> list[list[float]]:
-    """Return the numbers of several distributions, with one wait if all are on one device."""
-    places = {(type(each), str(getattr(each, "device", ""))) for each in asked}
-    if len(places) == 1 and not isinstance(asked[0], list):
-        found: list[list[float]] = to_numpy(namespace(*asked).stack(list(asked), axis=0)).tolist()
-        return found
-    return [each if isinstance(each, list) else to_numpy(each).tolist() for each in asked]
-
-
-def _checked(given: Array, given_sums: Array, extremes: Sequence[float], name: str) -> Array:
-    """Return an array divided by the sums, or raise an error that names the fault."""
-    array, sums = untracked(given), untracked(given_sums)
-    xp = namespace(array)
-    smallest, worst, signed, _ = extremes
+def _checked(measured: MeasuredRows, name: str) -> Array:
+    """Return rows divided by the sums, or raise an error that names the fault."""
+    xp, array, worst = measured.xp, measured.rows, measured.worst
     if not math.isfinite(worst):
-        _raise_not_finite(array, name)
-    if smallest < 0:
+        _raise_not_finite(measured, name)
+    if measured.smallest < 0:
         raise InvalidDistribution(
-            f"{name} must be non-negative; its smallest entry is {smallest:.6g}. "
+            f"{name} must be non-negative; its smallest entry is {measured.smallest:.6g}. "
             "If these are logits, call otm.from_logits; if log-probabilities, exponentiate them "
             "first."
         )
-    tolerance = SUM_TOLERANCE_FLOAT32 if array.dtype == xp.float32 else SUM_TOLERANCE_FLOAT64
+    single = array.dtype == xp.float32
+    tolerance = SUM_TOLERANCE_FLOAT32 if single else SUM_TOLERANCE_FLOAT64
     if worst > tolerance:
-        flat = xp.reshape(sums, (-1,))
+        flat = xp.reshape(measured.sums, (-1,))
         offending = float(flat[int(xp.argmax(xp.abs(flat - 1)))])
         raise InvalidDistribution(
             f"{name} must sum to 1 within {tolerance:g} over its last axis; it sums to "
             f"{offending:.12g}{_WIDENED if worst <= SUM_TOLERANCE_FLOAT32 else ''}. "
             "Call otm.normalise if rescaling is what you mean."
         )
+    sums = measured.given_sums
     # also where every sum is 1: the gradient is that of p/Σp, whatever the sums round to
-    if tracks_gradient(given):
-        array, sums = given, given_sums
+    if measured.tracked:
+        array = measured.given
     # −0 as 0: q/(−0) would be −∞, and the token the last of the order, not the first
-    array = array + 0.0 if signed else array
-    if not tracks_gradient(given):
-        if array.dtype == xp.float32:
+    array = array + 0.0 if measured.signed else array
+    if not measured.tracked:
+        sums = measured.sums
+        if single:
             sums = xp.where(abs(sums - 1.0) <= _ROUNDED_FLOAT32, xp.ones_like(sums), sums)
-        if worst <= (_ROUNDED_FLOAT32 if array.dtype == xp.float32 else 0.0):
+        if worst <= (_ROUNDED_FLOAT32 if single else 0.0):
             return array
     return array / xp.astype(sums, array.dtype)[..., None]
 
@@ -200,17 +167,14 @@ def normalise(values: object) -> Array:
     array([0.25, 0.75])
     """
     array = _as_real_array(values, "the weights", gradients=True)
-    xp = namespace(array)
-    largest = xp.max(untracked(array), axis=-1, keepdims=True)
-    with quiet():
-        ((smallest, worst, signed, least),) = _read(
-            [_extremes(untracked(array), total(untracked(array)))]
-        )
-    if not math.isfinite(worst):
+    (measured,) = measure([array])
+    xp, smallest = measured.xp, measured.smallest
+    largest = xp.max(measured.rows, axis=-1, keepdims=True)
+    if not math.isfinite(measured.worst):
         # Finite weights may still overflow their sum; dividing by the largest one first settles
         # which it is.
-        if not bool(xp.all(xp.isfinite(untracked(array)))):
-            _raise_not_finite(untracked(array), "the weights")
+        if not bool(xp.all(xp.isfinite(measured.rows))):
+            _raise_not_finite(measured, "the weights")
         array = array / largest
         smallest = float(xp.min(array))
         largest = xp.ones_like(largest)
@@ -218,12 +182,12 @@ def normalise(values: object) -> Array:
         raise InvalidDistribution(
             f"Weights must be non-negative; the smallest is {smallest:.6g}. Remove or clip it."
         )
-    if least == 0.0:
+    if measured.least == 0.0:
         raise InvalidDistribution(
             "Weights need a positive sum in every row; one row is all zero. Drop that row."
         )
     # Scaling by the largest weight keeps subnormal rows from losing their digits in the division.
-    scaled = (array + 0.0 if signed else array) / largest
+    scaled = (array + 0.0 if measured.signed else array) / largest
     return scaled / xp.astype(total(scaled), scaled.dtype)[..., None]
 
 
@@ -394,8 +358,8 @@ def from_sequence(values: object, name: str) -> Array:
     return array
 
 
-def _raise_not_finite(array: Array, name: str) -> None:
-    xp = namespace(array)
+def _raise_not_finite(measured: MeasuredRows, name: str) -> None:
+    xp, array = measured.xp, measured.rows
     bad = xp.reshape(xp.logical_not(xp.isfinite(array)), (-1,))
     count = int(xp.sum(xp.astype(bad, xp.int64)))
     raise InvalidDistribution(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures as cf
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -117,6 +118,77 @@ def untracked(array: Array) -> Array:
     return (
         array.detach() if array_api_compat.is_torch_array(array) and array.requires_grad else array
     )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MeasuredRows:
+    """Rows `(..., V)` of numbers, with the extremes that tell whether these are distributions.
+
+    Attributes:
+        xp: the array-API namespace of the rows.
+        given: the rows, with a gradient perhaps.
+        rows: the same without a gradient.
+        tracked: whether torch records operations on the rows.
+        given_sums, sums: Σ along the last axis in float64 `(...)`, with and without a gradient.
+        smallest: the smallest entry.
+        worst: the largest |sum − 1|. A NaN or infinity anywhere makes the sum of the row NaN or
+            infinite, and so this number: one pass finds both.
+        signed: whether an entry is negative or −0.
+        least: the smallest sum.
+    """
+
+    xp: Any
+    given: Array
+    rows: Array
+    tracked: bool
+    given_sums: Array
+    sums: Array
+    smallest: float
+    worst: float
+    signed: bool
+    least: float
+
+
+def measure(arrays: Sequence[Array]) -> list[MeasuredRows]:
+    """Measure several arrays of rows `(..., V)`, with one wait if all are on one device."""
+    with quiet():
+        sums = [total(array) for array in arrays]
+        asked = [
+            _extremes(untracked(array), untracked(each))
+            for array, each in zip(arrays, sums, strict=True)
+        ]
+    places = {(type(each), str(getattr(each, "device", ""))) for each in asked}
+    if len(places) == 1 and not isinstance(asked[0], list):
+        found = to_numpy(namespace(*asked).stack(list(asked), axis=0)).tolist()
+    else:
+        found = [each if isinstance(each, list) else to_numpy(each).tolist() for each in asked]
+    return [
+        MeasuredRows(
+            xp=namespace(array),
+            given=array,
+            rows=untracked(array),
+            tracked=tracks_gradient(array),
+            given_sums=each,
+            sums=untracked(each),
+            smallest=smallest,
+            worst=worst,
+            signed=bool(signed),
+            least=least,
+        )
+        for array, each, (smallest, worst, signed, least) in zip(arrays, sums, found, strict=True)
+    ]
+
+
+def _extremes(array: Array, sums: Array) -> Array | list[float]:
+    """Return smallest entry, largest |sum − 1|, a flag for negative entries, and least sum."""
+    xp = namespace(array)
+    if is_on_host(array):
+        smallest = float(xp.min(array))
+        # only 0 can have a sign unseen
+        signed = smallest == 0.0 and bool(xp.any(xp.signbit(array)))
+        return [smallest, float(xp.max(xp.abs(sums - 1))), signed, float(xp.min(sums))]
+    found = xp.min(array), xp.max(xp.abs(sums - 1)), xp.any(xp.signbit(array)), xp.min(sums)
+    return xp.stack([xp.astype(x, xp.float64, copy=False) for x in found], axis=0)
 
 
 def with_gradient(values: Array, function: Array) -> Array:
