@@ -184,6 +184,7 @@ def rational_laws(num_tokens: int, denominator: int) -> Iterator[NDArray[Any]]:
 
 def _small_models(lengths: Sequence[int]) -> Iterator[tuple[int, TableModel, TableModel]]:
     """Yield (γ, draft, target), smallest first."""
+    # Laws that ignore the text come first: most faults show on them, and they read best.
     for gamma, num_tokens in itertools.product(lengths, (2, 3)):
         laws = _laws_up_to(num_tokens, 4 if num_tokens == 2 else 3)
         pairs = sorted(

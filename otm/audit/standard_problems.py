@@ -535,6 +535,7 @@ def step_models(
     """
     found: dict[str, tuple[LanguageModel, LanguageModel]] = {}
     most = next((blocks for tokens, blocks in CHANCES.items() if length <= tokens), CHANCES_BEYOND)
+    # Long steps of large vocabularies cannot be enumerated: windows move over them instead.
     for name, (p, q) in models.items():
         width = int(math.log(most, p.num_tokens) + 1e-9)  # 3^5 itself
         if name in WINDOW_MODELS and length > STEP_LENGTH:

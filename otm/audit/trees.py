@@ -115,6 +115,7 @@ class TreeCandidate(EndToEndCandidate):
         }
         told = "".join(f", {key}={value!r}" for key, value in drafted.items())
         found = []
+        # Siblings without replacement need as many live tokens as the widest vertex has children.
         for shape, parents in standard.SHAPES.items():
             most = max(collections.Counter(parents[1:]).values())
             for name, (p, q) in standard.chained_models(scope.pair).items():

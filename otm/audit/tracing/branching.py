@@ -199,6 +199,7 @@ def _explored(
     undecided: list[float] = []
     cells = slanted = work = 0
     drew, coarsest = False, 2.0**-53
+    # The largest part first: where a budget cuts the search, the least mass is left undecided.
     while waiting and slanted < most_slanted and work < most_work and (not work or in_time()):
         run = Execution(prescribed=heapq.heappop(waiting)[2])
         draws = TracingDraws(run)

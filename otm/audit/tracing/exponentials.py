@@ -176,6 +176,8 @@ def sign(run: Execution, form: LinearForm) -> int | None:
     """Return the sign of a form over sources, or None if that takes more than races."""
     if not form.plain:
         return None
+    # Each round splits one axis or forgets what a memoryless one has spent, until the range that is
+    # left lies on one side of 0.
     while True:
         found = form.over_axes()
         run.slack.update(found.slack)

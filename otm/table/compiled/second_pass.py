@@ -121,6 +121,8 @@ def _races(
     ends[ABOVE_P, 0] = ends[ABOVE_Q, 0] = 0.0
     blocks = (len(groups.tokens) + BLOCK - 1) // BLOCK
     last_p, last_q = 0.0, 0.0
+    # While h changes little from block to block, the sums for all k come from moments about one
+    # centre: a pass for each k would cost as much as the sort.
     for b in range(blocks):
         n = open_group(p, q, groups, b)
         mass, target, hit, power = opened[0, :BLOCK], opened[1, :BLOCK], work[0], work[1]
@@ -246,6 +248,7 @@ def _is_closer(ends: Floats, n: int, gate: float, tv: float) -> int:
         return 1
     lower = upper = 0.0
     step = max(n // _FEW, 1)
+    # Both bounds are sums over lumps: a few lumps decide nearly every row without a logarithm.
     for b in range(0, n, step):
         last = min(b + step, n)
         p, q = ends[ABOVE_P, last] - ends[ABOVE_P, b], ends[ABOVE_Q, last] - ends[ABOVE_Q, b]
@@ -301,6 +304,7 @@ def _by_likely_tokens(
     H(1/P(rest)) less what those have in it.
     """
     taken, walked = 0.0, 0
+    # `ks` ascends, so that the likeliest tokens are walked once for all numbers of drafts.
     for i, k in enumerate(ks):
         while walked < k - 1:
             taken += q[top[walked]] if p[top[walked]] > 0 else 0.0
@@ -358,6 +362,7 @@ def walk_rows(
     late = np.empty(n_ks)
     for i, k in enumerate(ks):
         counts[i], cs[n_ks + i] = k, k
+    # Everything that needs the order of q/p is read off while the groups of a row are in the cache.
     for r in range(len(p)):
         described, single = results.described[:, r], results.single[:, r]
         per_k, sums = results.per_k[:, :, r], first_pass.sums[r]
