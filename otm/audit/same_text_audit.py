@@ -346,8 +346,8 @@ class _Comparison:
     def _compare(self, number: int, plain: LoggedText, speculative: LoggedText) -> None:
         """Compare two texts up to the first difference, or to the end if the text is forced."""
         length = min(len(plain.tokens), len(speculative.tokens))
-        # Beyond the first difference the contexts differ, and no value can be compared; a forced text
-        # goes on, since the speculative run was given the plain one.
+        # Beyond the first difference the contexts differ, and no value can be compared; a forced
+        # text goes on, since the speculative run was given the plain one.
         for j in range(length):
             chosen, written = plain.tokens[j], speculative.tokens[j]
             if nameless(chosen) or nameless(written):

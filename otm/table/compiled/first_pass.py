@@ -349,7 +349,7 @@ def read_rows(
         work[5],
     )
     known = known_log_p.shape[1] == width
-    # A block of each row stays in the first cache while all sums are taken from it: the row itself is
+    # A block of a row stays in the first cache while all sums are taken from it: the row itself is
     # read once.
     for r in range(len(p)):
         described, per_k, sums = results.described[:, r], results.per_k[:, :, r], first_pass.sums[r]
