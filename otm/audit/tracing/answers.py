@@ -131,7 +131,7 @@ def _shown(file: Path) -> Path:
     return file.relative_to(here) if file.is_relative_to(here) else file
 
 
-_OTHERS = ("<frozen", str(Path(__file__).parents[1]), importlib.__file__)
+_OTHERS = ("<frozen", str(Path(__file__).parents[2]), importlib.__file__)
 """Files whose frames say nothing about somebody's code."""
 _MOST_FRAMES = 4
 _ROUNDING = 1e-9
