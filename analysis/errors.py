@@ -1,7 +1,9 @@
-"""The one error type that the command line turns into a message instead of a traceback."""
+"""The one error type of requests that cannot be carried out."""
 
 from __future__ import annotations
 
+from otm.errors import OtmError
 
-class AnalysisError(Exception):
+
+class AnalysisError(OtmError):
     """A request that cannot be carried out, with requirement, offending value and remedy."""

@@ -1,6 +1,6 @@
 """Tokens per call against the draft's overlap, by kind of text: code, lists and prose.
 
-From the records of `python -m analysis steps --prompts figures/data/prompts_code.jsonl --nodes 64
+From the records of `otm steps --prompts figures/data/prompts_code.jsonl --nodes 64
 --blur …` and the like on SmolLM2: its own small draft, which stands by itself, and drafts that are
 the target with noise on its logits.
 """

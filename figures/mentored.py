@@ -30,7 +30,7 @@ FAMILIES: tuple[type[otm.Verifier], ...] = (
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return the committed results of `python -m analysis experiment mentored`."""
+    """Return the committed results of `otm experiment mentored`."""
     work.tick()
     return by_pair(
         "mentored",

@@ -1,6 +1,6 @@
 """Tokens per call against verified nodes, scheme by scheme.
 
-From the records of `python -m analysis steps --nodes …` on the shipped pair: a panel for each
+From the records of `otm steps --nodes …` on the shipped pair: a panel for each
 temperature of both models.
 """
 

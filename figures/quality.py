@@ -1,6 +1,6 @@
 """Tokens per call against the draft's overlap, where the target is sure and where not.
 
-From the records of `python -m analysis steps --nodes 64 --blur …` on the shipped pair: drafts that
+From the records of `otm steps --nodes 64 --blur …` on the shipped pair: drafts that
 are the target with noise on its logits, after all contexts, and after the thirds of contexts where
 the target's continuations have the lowest and the highest entropy.
 """

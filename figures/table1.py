@@ -18,7 +18,7 @@ from otm._display import drawing
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return the committed results of `python -m analysis latency`."""
+    """Return the committed results of `otm latency`."""
     work.tick()
     return by_pair("latency", _kept)
 

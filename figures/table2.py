@@ -30,7 +30,7 @@ PAPER = {
 
 
 def compute(work: Work) -> dict[str, Any]:
-    """Return the committed results of `python -m analysis experiment table2` beside the paper's."""
+    """Return the committed results of `otm experiment table2` beside the paper's."""
     paper = [
         {"K": k, "L": length, "tokens_per_call": value} for (k, length), value in PAPER.items()
     ]

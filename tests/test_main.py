@@ -1,31 +1,52 @@
 """The command line: which command is called, and what is none."""
 
+import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
-from otm.__main__ import OWN, main
+from otm.__main__ import main
+from otm.commands import COMMANDS, app
 
 
-@pytest.mark.parametrize("arguments", [["judge"], [], ["audit", "--no-such-option"]])
-def test_what_is_no_command(arguments):
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    assert stopped.value.code == 2
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["judge"], "otm: No such command 'judge'. See otm --help."),
+        (["aduit"], "otm: No such command 'aduit'. Did you mean 'audit'? See otm --help."),
+        (
+            ["audit", "--modes"],
+            "otm audit: No such option: --modes (Possible options: --mode, --order). See",
+        ),
+    ],
+)
+def test_what_is_no_command(arguments, said, capsys):
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(said)
 
 
-def test_every_command_is_listed(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["--help"])
-    assert stopped.value.code == 0
+def test_every_command_is_listed_in_its_group(capsys):
+    assert main(["--help"]) == 0
     listed = capsys.readouterr().out
-    assert all(re.search(rf"\n    {name}\s", listed) for name in (*OWN, "measure"))
+    assert main([]) == 2
+    assert capsys.readouterr().err == listed
+    for one in (*COMMANDS, *app.further()):
+        (group,) = re.findall(rf"^{one.panel}:\n((?:  .*\n)+)", listed, re.MULTILINE)
+        assert re.search(rf"^  {one.name} ", group, re.MULTILINE)
+        assert one.sentence in " ".join(group.split())
+
+
+def test_the_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"otm {metadata.version(app.DISTRIBUTION)}\n"
 
 
 def test_as_a_module():
-    pair = ["--draft", "3/4,1/4", "--target", "1/2,1/2"]
+    pair = ["--draft-probs", "3/4,1/4", "--target-probs", "1/2,1/2"]
     command = [
         sys.executable,
         "-m",
@@ -41,5 +62,22 @@ def test_as_a_module():
 
 def test_a_closed_standard_output_is_an_error(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)  # as after `>&-` in a shell
-    assert main(["completion", "bash"]) == 2
+    assert main(["--help"]) == 2
     assert capsys.readouterr().err == "otm: the standard output is closed. Send it somewhere.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("otm pl", "plan"), ("otm audit --order ", "vllm"), ("otm audit --same", "--same-text")],
+)
+def test_a_shell_completes_commands_options_and_words(words, offered):
+    asked = {"_OTM_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from otm.__main__ import main; sys.exit(main())"],
+        env=os.environ | asked | {"COMP_CWORD": str(len(words.split(" ")) - 1)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert offered in done.stdout.split()
+    assert all(one.startswith(words.rpartition(" ")[2]) for one in done.stdout.split())

@@ -1,51 +1,55 @@
-"""`python -m analysis advise`: whether to speculate with a pair here, how, and how much faster."""
-
-from __future__ import annotations
+"""`otm advise`: whether to speculate with a pair here, how, and how much faster."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otm._machine.progress import INTERRUPTED, say
+from otm.commands.options import Seed
 
-from ..models.processing import Setting
-from ..models.source import PairSource
 from .options import (
     TEXTS,
+    TREES,
     ChatTemplate,
     Field,
     Limit,
     Prompts,
     PromptTokens,
+    Sequences,
     TextTokens,
     Threads,
     grouped,
+    models_of,
     output_option,
+    sampling_of,
     use_threads,
 )
 
-COMPARED = "What is compared"
+if TYPE_CHECKING:
+    from ..models.processing import Setting
+    from ..models.source import PairSource
 
 
-@grouped
+@grouped(models=models_of, setting=sampling_of)
 def advise(
     *,
     prompts: Prompts,
-    models: PairSource,
+    models: "PairSource",
     out: Annotated[
-        Path | None, output_option("Where to write everything as JSON, for scripts and the report.")
+        Path | None, output_option("File for everything as JSON, which `otm report` reads.")
     ] = None,
     run: Annotated[
         bool,
-        typer.Option(
-            "--run", help="Run every way of the table for real: predicted beside measured."
-        ),
+        typer.Option("--run", help="Run every way of the table: predicted beside measured time."),
     ] = False,
     seconds: Annotated[
         float,
-        typer.Option(min=0.0, help="Time until the answer, loading and all; less if it is sure."),
+        typer.Option(
+            metavar="X", min=0.0, help="Most seconds until the answer; fewer if it is sure."
+        ),
     ] = 300.0,
+    seed: Seed = 0,
     limit: Limit = None,
     field: Field = "text",
     chat_template: ChatTemplate = False,
@@ -53,35 +57,40 @@ def advise(
     num_tokens: TextTokens = 64,
     repeats: Annotated[
         int,
-        typer.Option(min=1, help="Texts per prompt and way with --run.", rich_help_panel=TEXTS),
+        typer.Option(
+            metavar="N", min=1, help="Texts per prompt and way with --run.", rich_help_panel=TEXTS
+        ),
     ] = 3,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of texts and places.", rich_help_panel=TEXTS)
-    ] = 0,
     max_nodes: Annotated[
         int,
         typer.Option(
-            min=1, max=256, help="Drafted tokens of a step at most.", rich_help_panel=COMPARED
+            metavar="N",
+            min=1,
+            max=256,
+            help="Most drafted tokens of a step.",
+            rich_help_panel=TREES,
         ),
     ] = 64,
     max_depth: Annotated[
-        int, typer.Option(min=1, max=64, help="Drafts in a row at most.", rich_help_panel=COMPARED)
+        int,
+        typer.Option(
+            metavar="N", min=1, max=64, help="Most drafts in a row.", rich_help_panel=TREES
+        ),
     ] = 8,
-    sequences: Annotated[
-        int, typer.Option(min=1, max=16, help="I.i.d. sequences at most.", rich_help_panel=COMPARED)
-    ] = 4,
-    setting: Setting,
+    sequences: Sequences = 4,
+    setting: "Setting",
     threads: Threads = None,
-) -> None:
-    """Say whether to speculate, with which scheme, and how much faster it is on this machine.
+) -> int:
+    """Advise whether to speculate on this machine.
 
-    Example: advise --draft my-draft --target my-model --prompts prompts.txt --run
+    Example: otm advise --draft NAME --target NAME --prompts prompts.txt --run
     """
     from ..advise.advice import AdviceSettings
     from ..advise.clocked import was_stopped
     from ..advise.end_to_end import run_advise
     from ..advise.families import Limits
 
+    assert prompts is not None
     use_threads(threads)
     text = run_advise(
         models,
@@ -98,5 +107,4 @@ def advise(
         out=out,
     )
     say(text)
-    if was_stopped():
-        raise typer.Exit(INTERRUPTED)
+    return INTERRUPTED if was_stopped() else 0

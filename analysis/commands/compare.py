@@ -1,62 +1,69 @@
-"""`python -m analysis compare`: every scheme on both models' laws of the token after a prompt."""
+"""`otm compare`: every scheme on both models' laws of the token after a prompt."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otm._machine.progress import say
+from otm.commands.options import Seed, numbers
 
 from ..errors import AnalysisError
-from ..models.processing import Setting, setting_text
-from ..models.source import PairSource
-from .options import Field, Limit, grouped, integers, output_option
+from .options import (
+    Field,
+    Limit,
+    Prompts,
+    grouped,
+    models_of,
+    output_option,
+    sampling_of,
+)
+
+if TYPE_CHECKING:
+    from ..models.processing import Setting
+    from ..models.source import PairSource
 
 
-@grouped
+@grouped(models=models_of, setting=sampling_of)
 def compare(
     *,
     prompt: Annotated[
-        str | None, typer.Option(help="The text whose next token is drafted and verified.")
+        str | None,
+        typer.Option(metavar="TEXT", help="The text before the token that is drafted."),
     ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            help="Instead of --prompt the mean over many: one per line, JSON lines or Parquet."
-        ),
-    ] = None,
+    prompts: Prompts = None,
     field: Field = "text",
     limit: Limit = None,
     nodes: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            help="With --prompts, six or more: tokens of a call by trees and refined scores within "
-            "this many verified nodes too, repeatable.",
-        ),
+        Sequence[int] | None,
+        numbers("With six --prompts or more: also compare draft trees of these sizes."),
     ] = None,
-    models: PairSource,
-    k: Annotated[str, typer.Option(help="Numbers of drafts, comma-separated.")] = "1,2,4,8,16",
-    setting: Setting,
+    models: "PairSource",
+    drafts: Annotated[
+        Sequence[int] | None, numbers("Numbers of drafts (default: 1,2,4,8,16).")
+    ] = None,
+    setting: "Setting",
     samples: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Monte Carlo draws per row; 0 for none. 2,000 after one prompt, else none."
+            min=0,
+            metavar="N",
+            help="Monte Carlo draws per row (default: 2,000 after one prompt, else 0).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the Monte Carlo draws.")] = 0,
-    plot: Annotated[Path, output_option("Where to write the plot (.png, .pdf or .svg).")] = Path(
+    seed: Seed = 0,
+    plot: Annotated[Path, output_option("File of the plot: .png, .pdf or .svg.")] = Path(
         "comparison.png"
     ),
 ) -> None:
-    """Compare every scheme on both models' next-token distributions after a prompt, or several."""
+    """Compare every scheme on both models' next-token distributions."""
     import itertools
 
     import numpy as np
 
     from ..models.causal import pair_models
+    from ..models.processing import setting_text
     from ..models.prompts import open_prompts
     from ..models.source import load_source
     from ..report.next_token import check_plot, compare_next, next_token, plot_comparison
@@ -66,7 +73,6 @@ def compare(
 
     if samples is None:
         samples = 2_000 if prompts is None else 0
-    ks = integers(k)
     check_plot(plot)
     if (prompt is None) == (prompts is None) or (nodes and prompts is None):
         raise AnalysisError(
@@ -95,7 +101,7 @@ def compare(
     for note in pair.notes:
         say(f"note     {note}")
     rng = np.random.default_rng(seed)
-    result = compare_next(found, k=ks, samples=samples, rng=rng)
+    result = compare_next(found, k=drafts or [1, 2, 4, 8, 16], samples=samples, rng=rng)
     say(f"\n{result.table}\n\n{result.bounds}\n")
     plot_comparison(result, plot)
     say(f"plot     {plot}")

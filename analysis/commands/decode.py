@@ -1,57 +1,58 @@
-"""`python -m analysis decode`: run prompts through decoding algorithms with a pair."""
+"""`otm decode`: run prompts through decoding algorithms with a pair."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otm._machine.progress import say
-from otm.sequence import DECODERS
+from otm.commands.options import numbers
 
-from ..models.processing import Setting
-from ..models.source import PairSource
 from .options import (
     Field,
     Limit,
     Prompts,
     PromptTokens,
+    TextTokens,
     Threads,
     grouped,
-    integers,
+    models_of,
     output_option,
+    sampling_of,
     use_threads,
 )
 
+if TYPE_CHECKING:
+    from ..models.processing import Setting
+    from ..models.source import PairSource
 
-@grouped
+
+@grouped(models=models_of, setting=sampling_of)
 def decode(
     *,
     prompts: Prompts,
-    out: Annotated[Path, output_option("Results file (JSON lines); a killed run goes on from it.")],
+    out: Annotated[Path, output_option("Results file, JSON lines; a killed run goes on from it.")],
     decoder: Annotated[
         list[str],
         typer.Option(
-            help="An algorithm, for example 'DraftSelection(4, 8)' or 'Gsd(chain(5))'; repeat for "
-            "several. There are "
-            f"{', '.join(cls.__name__ for cls in DECODERS)}; trees are chain(n), batch(n), "
-            "sequences(k, n), specinfer(n), "
-            "prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json'). Plain decoding is always "
-            "run beside them."
+            metavar="DECODER",
+            help="A decoder of docs/schemes.md, such as 'Gsd(chain(5))'; may be repeated.",
         ),
     ],
-    models: PairSource,
-    num_tokens: Annotated[int, typer.Option(min=1, help="Tokens to decode per prompt.")] = 64,
-    prompt_tokens: PromptTokens = 128,
+    models: "PairSource",
+    num_tokens: TextTokens = 64,
+    prompt_tokens: PromptTokens = 512,
     limit: Limit = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, comma-separated; one text each.")] = "0",
-    setting: Setting,
+    seeds: Annotated[Sequence[int], numbers("Seeds; a text for each.", minimum=0)] = (0,),
+    setting: "Setting",
     field: Field = "text",
     threads: Threads = None,
 ) -> None:
-    """Decode prompts with any algorithm and report tokens per serial call of the target, and the
-    speed-up over plain decoding.
+    """Decode prompts with any algorithm.
+
+    Plain decoding is always run beside the decoders. Trees are chain(n), batch(n), sequences(k, n),
+    specinfer(n), prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json').
     """
     from ..decode.decode_run import run_decode, summary_table
     from ..decode.decoder_text import decoder_from_text
@@ -61,7 +62,7 @@ def decode(
 
     use_threads(threads)
     decoders = {text.strip(): decoder_from_text(text) for text in decoder}
-    chosen_seeds = integers(seeds, name="seeds", minimum=0)
+    assert prompts is not None
     pair = load_source(models)
     tokens = encoded_prompts(prompts, pair.encode, field=field, limit=limit, most=prompt_tokens)
     records = run_decode(
@@ -69,7 +70,7 @@ def decode(
         decoders,
         tokens,
         num_tokens=num_tokens,
-        seeds=chosen_seeds,
+        seeds=list(seeds),
         out=out,
         processing=setting,
     )

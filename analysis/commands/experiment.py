@@ -1,43 +1,37 @@
-"""`python -m analysis experiment` and `capture`: what the papers' figures and tables show."""
-
-from __future__ import annotations
+"""`otm experiment` and `otm capture`: the data of the papers' figures and tables."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from otm._machine.progress import say
 
-from .options import AnyLoad, DraftName, TargetName, output_option
+from .options import AnyLoad, DraftName, Limit, TargetName, Work, output_option
 
 
 def experiment(
     name: Annotated[
-        str, typer.Argument(help="table2, ersd, mentored, lossy_rules or known_noise.")
+        Literal["table2", "ersd", "mentored", "lossy_rules", "known_noise"],
+        typer.Argument(help="The experiment."),
     ],
-    work: Annotated[
-        Path, output_option("Folder for the results files; a killed run goes on from them.")
-    ],
+    work: Work,
     out: Annotated[Path, output_option("Folder for the figure's data.")] = Path("figures/data"),
-    num_prompts: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Prompts cut from the held-out text. Default: all; 60 where texts are decoded.",
-        ),
-    ] = None,
+    limit: Limit = None,
     target: TargetName = None,
-    drafts: Annotated[
+    draft_folder: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with draft models for table2. Default: the target's, or the shipped ones."
+            metavar="PATH",
+            help="Folder of draft models for table2 (default: the target's, or the shipped ones).",
         ),
     ] = None,
     any_load: AnyLoad = False,
 ) -> None:
-    """Run an experiment of the papers on a pair, the shipped one by default, and write what its
-    figure shows.
+    """Run an experiment of the papers.
+
+    Prompts are cut from the held-out text: all, or 60 where texts are decoded, unless --limit says
+    how many.
     """
     from ..papers.experiments import run_experiment
 
@@ -45,8 +39,8 @@ def experiment(
         name,
         work=work,
         out=out,
-        num_prompts=num_prompts,
-        drafts=drafts,
+        num_prompts=limit,
+        drafts=draft_folder,
         target=target,
         any_load=any_load,
     )
@@ -58,12 +52,10 @@ def capture(
     target: TargetName = None,
     out: Annotated[
         Path,
-        output_option(
-            "Folder where figure5.json, and figure4.json of the shipped pair, are written."
-        ),
+        output_option("Folder of figure5.json, and of figure4.json for the shipped pair."),
     ] = Path("figures/data"),
 ) -> None:
-    """Capture the distributions behind Figures 4 and 5 from a pair, on the CPU."""
+    """Capture the distributions behind Figures 4 and 5 on the CPU."""
     from ..papers.captures import write_captures
 
     for path in write_captures(out, draft=draft, target=target):

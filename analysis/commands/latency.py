@@ -1,49 +1,55 @@
-"""`python -m analysis latency`: how long forward passes of both models take."""
+"""`otm latency`: seconds of the forward passes of both models."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from otm._machine.progress import say
+from otm.commands.options import BatchSizes, numbers
 
-from ..models.source import PairSource
-from .options import AnyLoad, Threads, grouped, integers, output_option, use_threads
+from .options import AnyLoad, Threads, grouped, models_of, output_option, use_threads
+
+if TYPE_CHECKING:
+    from ..models.source import PairSource
 
 
-@grouped
+@grouped(models=models_of)
 def latency(
     *,
-    out: Annotated[Path, output_option("The JSON file to write.")] = Path("latency.json"),
-    models: PairSource,
-    lengths: Annotated[
-        str, typer.Option(help="New tokens per sequence, comma-separated, 4 among them.")
-    ] = "1,2,3,4,5,6,7,8",
-    batches: Annotated[
-        str, typer.Option(help="Sequences in a pass, comma-separated, 1 among them.")
-    ] = "1,2,4,8",
-    context: Annotated[
-        int, typer.Option(min=1, help="Tokens that are cached before each pass.")
+    out: Annotated[Path, output_option("File of the record, JSON.")] = Path("latency.json"),
+    models: "PairSource",
+    lengths: Annotated[Sequence[int], numbers("New tokens per sequence, 4 among them.")] = tuple(
+        range(1, 9)
+    ),
+    batch_sizes: BatchSizes = None,
+    cached_tokens: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Tokens that are cached before each pass.")
     ] = 128,
     nodes: Annotated[
-        str, typer.Option(help="Sizes of draft trees, comma-separated, 0 among them.")
-    ] = "0,1,2,4,8,16,32,64",
-    seconds: Annotated[float, typer.Option(min=0.0, help="How long to measure.")] = 60.0,
+        Sequence[int] | None,
+        numbers("Sizes of draft trees, 0 among them (default: powers of 2 to 64).", minimum=0),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(metavar="X", min=0.0, help="Seconds of the measurement.")
+    ] = 60.0,
     threads: Threads = None,
     any_load: AnyLoad = False,
 ) -> None:
-    """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees."""
+    """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees.
+
+    Batch sizes are 1,2,4,8 unless others are given, 1 among them.
+    """
     from ..models.latency import Grid, latency_table, write_latency
     from ..models.names import SIDES
     from ..models.source import load_source
 
     grid = Grid(
-        lengths=tuple(integers(lengths, name="lengths")),
-        batches=tuple(integers(batches, name="batches")),
-        nodes=tuple(integers(nodes, name="nodes", minimum=0)),
-        context=context,
+        lengths=tuple(lengths),
+        batches=tuple(batch_sizes or Grid.batches),
+        nodes=tuple(nodes or Grid.nodes),
+        context=cached_tokens,
     )
     use_threads(threads)
     pair = load_source(models)

@@ -1,232 +1,258 @@
-"""`python -m analysis measure`, `merge` and `report`: every scheme at every position, in a run."""
+"""`otm measure`, `otm merge` and `otm report`: every scheme at every position, in a run."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from otm._machine.progress import say
+from otm.commands.options import (
+    SAMPLING,
+    Seed,
+    Settings,
+    Temperatures,
+    given_options,
+    numbers,
+    reals,
+)
 
 from ..errors import AnalysisError
-from ..models.processing import Setting
-from ..models.source import PairSource
-from .options import grouped, integers, output_option
+from .options import (
+    DRAFT_SAMPLING,
+    TEXTS,
+    Allow,
+    Field,
+    Prompts,
+    PromptTokens,
+    TextTokens,
+    Threads,
+    grouped,
+    models_of,
+    output_option,
+    sampling_of,
+)
 
-_OF_TRACES = {
-    "out",
-    "from_trace",
-    "k",
-    "shard_size",
-    "shards",
-    "workers",
-    "threads",
-    "scheduler",
-    "allow",
-}
-"""The options that mean something for a trace."""
+if TYPE_CHECKING:
+    from ..models.processing import Setting
+    from ..models.prompts import PromptSource
+    from ..models.source import PairSource
+    from ..run.runs import Summary
+
+_OF_TRACES = {"from-trace", "drafts", "shard-size", "shards", "workers", "threads", "scheduler"}
+"""The options that mean something for a trace, beside --allow."""
+
+SHARDS, FURTHER = "Shards and processes", "Further columns"
 
 
-@grouped
+@grouped(
+    models=models_of,
+    otherwise=sampling_of,
+    without=("temperature", "draft_temperature", "top_p"),
+)
 def measure(
     *,
     context: typer.Context,
     out: Annotated[Path, output_option("Folder of the run; an unfinished run there goes on.")],
-    models: PairSource,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Text (one prompt per line), .jsonl or .parquet.")
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Data set of the datasets library: hub name or folder.")
-    ] = None,
-    split: Annotated[str, typer.Option(help="Split of the data set.")] = "train",
-    field: Annotated[str, typer.Option(help="Field or column with the prompt.")] = "text",
+    settings: Settings = None,
+    models: "PairSource",
     from_trace: Annotated[
-        Path | None, typer.Option(help="Trace of top-m log-probabilities, instead of models.")
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Trace of top-m log-probabilities, instead of models and prompts."
+        ),
     ] = None,
     positions: Annotated[
-        str, typer.Option(help="text, target, draft or on-policy: where the models are compared.")
+        Literal["text", "target", "draft", "on-policy"],
+        typer.Option(
+            help="Compare the models along the prompts, along sampled texts of one model, or where "
+            "a decoder does."
+        ),
     ] = "text",
-    k: Annotated[str, typer.Option(help="Numbers of drafts, such as 1-8 or 1,2,4,8.")] = "1-8",
+    drafts: Annotated[Sequence[int] | None, numbers("Numbers of drafts (default: 1-8).")] = None,
     columns: Annotated[
         str | None,
         typer.Option(
-            help="Schemes and statistics by name, comma-separated, such as "
-            "optimum_iid,kseq_iid,tv; half the time without "
-            "the races. Default: all."
+            metavar="A,B",
+            help="Schemes and statistics, such as optimum_iid,kseq_iid,tv (default: all).",
         ),
     ] = None,
-    temperature: Annotated[
-        str, typer.Option(help="Sampling temperatures of both models, comma-separated.")
-    ] = "1.0",
-    draft_temperature: Annotated[
+    seed: Seed = 0,
+    precision: Annotated[
+        Literal["float64", "float32"], typer.Option(help="Type of the softmax.")
+    ] = "float64",
+    allow: Allow = None,
+    prompts: Prompts = None,
+    dataset: Annotated[
         str | None,
         typer.Option(
-            help="Temperatures of the draft alone, each with every --temperature and --top-p. "
-            "Default: the target's."
+            metavar="NAME",
+            help="Data set of the datasets library, instead of --prompts: hub name or folder.",
+            rich_help_panel=TEXTS,
         ),
     ] = None,
-    top_p: Annotated[
-        str, typer.Option(help="Nucleus masses of both models, comma-separated; 1.0 keeps all.")
-    ] = "1.0",
-    otherwise: Setting,
-    seed: Annotated[int, typer.Option(help="Seed of sampled paths.")] = 0,
-    max_tokens: Annotated[int, typer.Option(help="Tokens of a prompt that are used.")] = 512,
-    new_tokens: Annotated[
-        int, typer.Option(help="Tokens sampled after each prompt, along sampled paths.")
-    ] = 64,
-    block: Annotated[int, typer.Option(help="Drafts per block of the on-policy decoder.")] = 4,
-    precision: Annotated[
-        str, typer.Option(help="Softmax of the analysis: float64 or float32.")
-    ] = "float64",
+    split: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Split of the data set.", rich_help_panel=TEXTS),
+    ] = "train",
+    field: Field = "text",
+    prompt_tokens: PromptTokens = 512,
+    num_tokens: TextTokens = 64,
+    block: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Drafts per block of the on-policy decoder.", rich_help_panel=TEXTS
+        ),
+    ] = 4,
+    temperatures: Temperatures = None,
+    draft_temperatures: Annotated[
+        Sequence[float] | None,
+        typer.Option(
+            parser=reals,
+            metavar="0,0.7,1",
+            help="Temperatures of the draft, each with all of the target's.",
+            rich_help_panel=DRAFT_SAMPLING,
+        ),
+    ] = None,
+    top_ps: Annotated[
+        Sequence[float] | None,
+        typer.Option(
+            parser=reals,
+            metavar="0.9,1",
+            help="Keep the likeliest tokens of these masses (default: 1, all tokens).",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
+    otherwise: "Setting",
+    bounds: Annotated[
+        bool,
+        typer.Option(
+            "--bounds",
+            help="The papers' bounds, γ*, index entropies and optimal trees.",
+            rich_help_panel=FURTHER,
+        ),
+    ] = False,
+    losses: Annotated[
+        bool,
+        typer.Option(
+            "--losses",
+            help="Loss of acceptance by cause; many times the work.",
+            rich_help_panel=FURTHER,
+        ),
+    ] = False,
+    nodes: Annotated[
+        Sequence[int] | None,
+        numbers(
+            "With --positions target: tokens of a call by draft trees of these sizes; many times "
+            "the work.",
+            panel=FURTHER,
+        ),
+    ] = None,
+    check: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Check columns and trees against samplers at N positions of a shard.",
+            rich_help_panel=FURTHER,
+        ),
+    ] = 0,
+    save_logits: Annotated[
+        int,
+        typer.Option(
+            metavar="M",
+            help="Keep the top M log-probabilities at temperature 1.",
+            rich_help_panel=FURTHER,
+        ),
+    ] = 0,
     shard_size: Annotated[
         int | None,
         typer.Option(
-            help="Prompts per shard (default 16), or positions of a trace (default 4096)."
+            metavar="N",
+            help="Prompts of a shard (default: 16), or positions of a trace (default: 4096).",
+            rich_help_panel=SHARDS,
         ),
     ] = None,
     shards: Annotated[
         str | None,
         typer.Option(
-            help="START:STOP: only these shards of --shard-size prompts, as far as there are any: "
-            "one machine's share."
-        ),
-    ] = None,
-    save_logits: Annotated[
-        int, typer.Option(help="Keep the top M log-probabilities at temperature 1, without top-p.")
-    ] = 0,
-    bounds: Annotated[
-        bool,
-        typer.Option(
-            "--bounds",
-            help="The papers' bounds, γ* and index entropies at every position; optimal trees "
-            "beside Tunstall's bound.",
-        ),
-    ] = False,
-    check: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Check columns and trees against samplers at N positions of a shard."
-        ),
-    ] = 0,
-    losses: Annotated[
-        bool,
-        typer.Option(
-            "--losses",
-            help="What acceptance is lost to as well: vocabulary, filters, ranking, temperature, "
-            "rounding. Many times the work.",
-        ),
-    ] = False,
-    trees: Annotated[
-        str | None,
-        typer.Option(
-            help="With --positions target: drafted tokens, such as 24 or 8,64. Tokens of a call by "
-            "trees on shared noise, likeliest trees and refined scores as well, wherever eight "
-            "more tokens follow. Many times the work."
+            metavar="START:STOP",
+            help="Only these shards: one machine's share of a run.",
+            rich_help_panel=SHARDS,
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Local processes. Default: by cores, memory and device.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads per process; part of what a run is.")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Local processes (default: by cores, memory and device).",
+            rich_help_panel=SHARDS,
+        ),
     ] = None,
     scheduler: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler, instead of local processes.")
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Dask scheduler, instead of local processes.",
+            rich_help_panel=SHARDS,
+        ),
     ] = None,
-    allow: Annotated[
-        list[str] | None, typer.Option(help="Place where an existing run may differ.")
-    ] = None,
+    threads: Threads = None,
 ) -> None:
-    """Measure every batched scheme on real logits, position by position, into Parquet shards."""
-    if from_trace is not None:
-        _check_trace_options(context)
-    from ..models.prompts import data_set, open_prompts
+    """Measure every batched scheme on real logits, position by position, into Parquet shards.
+
+    A run can be repeated: otm measure --settings RUN/manifest.json --out AGAIN. The first
+    --prompt-tokens tokens of a prompt are measured.
+    """
     from ..run.resources import resources
     from ..run.runs import measure_prompts, measure_trace_file
     from ..run.scheduling import Workers
-    from ..run.settings import Settings
+    from ..run.settings import Settings as RunSettings
 
+    options = given_options(context)
+    if from_trace is not None:
+        _check_trace_options(options)
     processes, per_process = resources(
         out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace
     )
-    settings = Settings(
-        k=tuple(integers(k)),
-        columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
-        temperatures=reals(temperature, "temperature"),
-        draft_temperatures=()
-        if draft_temperature is None
-        else reals(draft_temperature, "draft-temperature"),
-        top_ps=reals(top_p, "top-p"),
-        otherwise=otherwise,
-        positions="trace" if from_trace is not None else positions,
-        seed=seed,
-        max_tokens=max_tokens,
-        new_tokens=new_tokens,
-        block=block,
-        shard_prompts=shard_size
-        if shard_size is not None
-        else (4096 if from_trace is not None else 16),
-        precision=precision,
-        threads=per_process,
-        save_logits=save_logits,
-        bounds=bounds,
-        check=check,
-        losses=losses,
-        trees=() if trees is None else tuple(integers(trees, name="trees")),
-    )
-    place = Workers(count=processes, scheduler=scheduler, apart=True)
-    share = None if shards is None else shard_range(shards)
-    differing = tuple(allow or ())
+    asked: dict[str, Any] = {
+        "settings": RunSettings(
+            k=tuple(drafts or range(1, 9)),
+            columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
+            temperatures=tuple(temperatures or (1.0,)),
+            draft_temperatures=tuple(draft_temperatures or ()),
+            top_ps=tuple(top_ps or (1.0,)),
+            otherwise=otherwise,
+            positions="trace" if from_trace is not None else positions,
+            seed=seed,
+            max_tokens=prompt_tokens,
+            new_tokens=num_tokens,
+            block=block,
+            shard_prompts=(4096 if from_trace else 16) if shard_size is None else shard_size,
+            precision=precision,
+            threads=per_process,
+            save_logits=save_logits,
+            bounds=bounds,
+            check=check,
+            losses=losses,
+            trees=tuple(nodes or ()),
+        ),
+        "workers": Workers(count=processes, scheduler=scheduler, apart=True),
+        "share": None if shards is None else shard_range(shards),
+        "allow": tuple(allow or ()),
+        "options": options,
+    }
     if from_trace is not None:
-        summary = measure_trace_file(
-            out, trace=from_trace, settings=settings, workers=place, share=share, allow=differing
-        )
+        summary = measure_trace_file(out, trace=from_trace, **asked)
     else:
-        if (prompts is None) == (dataset is None):
-            raise AnalysisError(
-                "A measurement needs either --prompts FILE or --dataset NAME; pass one of them."
-            )
-        source = (
-            open_prompts(prompts, field=field)
-            if prompts is not None
-            else data_set(str(dataset), split=split, field=field)
-        )
-        summary = measure_prompts(
-            out,
-            source=source,
-            models=models,
-            settings=settings,
-            workers=place,
-            share=share,
-            allow=differing,
-        )
-    rate = ""
-    if summary.written:
-        positions_per_second, rows_per_second = (
-            count / summary.seconds for count in (summary.contexts, summary.rows)
-        )
-        rate = f", {positions_per_second:,.0f} positions ({rows_per_second:,.0f} rows) per second"
-    say(
-        f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them "
-        f"now{rate}"
-    )
-    if check and summary.written:
-        say(f"checked  {summary.checked}", error=bool(summary.checked.failures))
-    for found in summary.trees:
-        say(str(found))
+        source = _source(prompts, dataset, split=split, field=field)
+        summary = measure_prompts(out, source=source, models=models, **asked)
+    _say(out, summary, checked=check > 0)
 
 
-def _check_trace_options(context: typer.Context) -> None:
+def _check_trace_options(options: dict[str, Any]) -> None:
     """Raise if an option was given that means nothing for a trace."""
-    # By name: typer may bring a click of its own, whose enumeration is not the installed click's.
-    given = [
-        name
-        for name in context.params
-        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    ]
-    if useless := [f"--{name.replace('_', '-')}" for name in given if name not in _OF_TRACES]:
+    if useless := [f"--{name}" for name in options if name not in {*_OF_TRACES, "allow"}]:
         raise AnalysisError(
             "A trace keeps the models, prompts, temperature, top-p and positions it was recorded "
             "with; --from-trace goes without "
@@ -234,18 +260,33 @@ def _check_trace_options(context: typer.Context) -> None:
         )
 
 
-def reals(text: str, name: str) -> tuple[float, ...]:
-    """Read numbers separated by commas, ascending and without repetitions.
+def _source(prompts: Path | None, dataset: str | None, *, split: str, field: str) -> "PromptSource":
+    """Return the prompts of a file or of a data set."""
+    from ..models.prompts import data_set, open_prompts
 
-    >>> reals("1.0,0.7", "temperature")
-    (0.7, 1.0)
-    """
-    try:
-        return tuple(sorted({float(part) for part in text.split(",")}))
-    except ValueError as error:
-        raise AnalysisError(
-            f"{name} must be numbers separated by commas, such as 0.7,1.0; got {text!r}."
-        ) from error
+    if prompts is not None and dataset is None:
+        return open_prompts(prompts, field=field)
+    if prompts is None and dataset is not None:
+        return data_set(dataset, split=split, field=field)
+    raise AnalysisError(
+        "A measurement needs either --prompts FILE or --dataset NAME; pass one of them."
+    )
+
+
+def _say(out: Path, summary: "Summary", *, checked: bool) -> None:
+    """Print the result of a measurement."""
+    rate = ""
+    if summary.written:
+        positions, rows = (count / summary.seconds for count in (summary.contexts, summary.rows))
+        rate = f", {positions:,.0f} positions ({rows:,.0f} rows) per second"
+    say(
+        f"{out}: {summary.finished} of {summary.num_shards} shards, {summary.written} of them "
+        f"now{rate}"
+    )
+    if checked and summary.written:
+        say(f"checked  {summary.checked}", error=bool(summary.checked.failures))
+    for found in summary.trees:
+        say(str(found))
 
 
 def shard_range(text: str) -> range:
@@ -266,13 +307,12 @@ def shard_range(text: str) -> range:
 def merge(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="Parts of one run, measured with the same settings and software."),
+        typer.Argument(
+            metavar="RUN...", help="Parts of one run, with the same settings and software."
+        ),
     ],
-    out: Annotated[Path, output_option("Folder that will hold all their shards.")],
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(help="Place where parts may differ, such as provenance.processor."),
-    ] = None,
+    out: Annotated[Path, output_option("Folder of the whole run.")],
+    allow: Allow = None,
 ) -> None:
     """Merge the shards of one run that several machines have measured."""
     from ..run.merge import merge as merge_runs
@@ -289,24 +329,22 @@ def merge(
 def report(
     run: Annotated[
         Path,
-        typer.Argument(
-            help="Folder that `measure` wrote; an unfinished run is reported as far as it is."
-        ),
+        typer.Argument(metavar="RUN", help="Folder of a run, which may be unfinished."),
     ],
     out: Annotated[
-        Path | None, output_option("Folder for report.html and report.md. Default: the run's.")
+        Path | None, output_option("Folder of report.html and report.md (default: the run's).")
     ] = None,
     decode: Annotated[
         Path | None,
-        typer.Option(help="Results file of `decode`: predicted against measured block efficiency."),
+        typer.Option(metavar="FILE", help="Results of otm decode, to compare predictions with."),
     ] = None,
     latency: Annotated[
         Path | None,
-        typer.Option(help="Record of `latency`: what passes cost here, for the answer."),
+        typer.Option(metavar="FILE", help="Record of otm latency: the costs of passes here."),
     ] = None,
     advice: Annotated[
         Path | None,
-        typer.Option(help="Record of `advise`: its answer, and the costs that it measured."),
+        typer.Option(metavar="FILE", help="Record of otm advise: an answer and measured costs."),
     ] = None,
 ) -> None:
     """Write a self-contained HTML page and a Markdown summary of a measured run."""

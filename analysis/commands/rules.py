@@ -1,148 +1,170 @@
-"""`python -m analysis rules`: which rule an engine runs, what others would give, what they need."""
-
-from __future__ import annotations
+"""`otm rules`: the rule that an engine runs, the yields of others, and their needs."""
 
 import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from otm._machine.progress import say, told
+from otm.commands.options import Json, Seed, Settings, given_options
+from otm.commands.printing import deliver
 
 from ..errors import AnalysisError
-from ..files import SHIPPED_PAIR, json_values
-from ..models.processing import Setting
-from ..models.source import PairSource
 from .options import (
     TEXTS,
+    TREES,
     ChatTemplate,
     Field,
     Limit,
     Prompts,
     PromptTokens,
+    Sequences,
+    Texts,
     TextTokens,
     Threads,
+    Weights,
     grouped,
+    models_of,
+    sampling_of,
     use_threads,
 )
 
-DRAFTED = "What is drafted"
-LIMITS = "Penalties and grammar, of the target alone; beside: of the draft too"
+if TYPE_CHECKING:
+    from otm.audit.text_log import LoggedText
+    from otm.engines import AcceptanceRecord
+
+    from ..models.causal import CausalModel
+    from ..models.processing import Setting
+    from ..models.source import PairSource
+    from ..rules.answer import RulesRead
+
+LIMITS = "Penalties and grammar, of the target alone"
+BESIDE = "A second column beside"
 
 
-@grouped
+@grouped(models=models_of, setting=sampling_of)
 def rules(
     *,
-    prompts: Prompts = SHIPPED_PAIR / "prompts.txt",
-    models: PairSource,
+    context: typer.Context,
     record: Annotated[
         Path | None,
-        typer.Option(help="What the engine counted, as `otm plan` reads it: which rule is it?"),
-    ] = None,
-    written: Annotated[
-        Path | None,
         typer.Option(
-            help="The texts that were written while --record was counted, in a form of "
-            "otm.audit.text_log: rules are held against these very texts, and told apart by far "
-            "fewer steps."
-        ),
-    ] = None,
-    beside: Annotated[
-        str | None,
-        typer.Option(
-            help="Another draft model, or the same in --beside-dtype: the difference on the same "
-            "texts."
-        ),
-    ] = None,
-    beside_dtype: Annotated[
-        str | None, typer.Option(help="The other draft's weights; those of --dtype without.")
-    ] = None,
-    beside_target_dtype: Annotated[
-        str | None,
-        typer.Option(
-            help="The target in another precision, beside: on its own texts, by the same random "
-            "numbers."
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float, typer.Option(min=1e-3, help="Of the target's logits.", rich_help_panel=LIMITS)
-    ] = 1.0,
-    presence_penalty: Annotated[
-        float, typer.Option(help="Of the target's logits.", rich_help_panel=LIMITS)
-    ] = 0.0,
-    frequency_penalty: Annotated[
-        float, typer.Option(help="Of the target's logits.", rich_help_panel=LIMITS)
-    ] = 0.0,
-    grammar: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:NAME",
-            help=(
-                "Function from the tokens written to those that may follow. The file is executed."
-            ),
-            rich_help_panel=LIMITS,
+            metavar="FILE", help="Acceptance that an engine recorded: which rule ran there?"
         ),
     ] = None,
     rule: Annotated[
-        str | None, typer.Option(help="The rule that --fail-below looks at, by name.")
+        str | None, typer.Option(metavar="NAME", help="The rule that --fail-below looks at.")
     ] = None,
     fail_below: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Exit status 1 if the lower end of its tokens a call is below."
+            metavar="X", help="Exit status 1 if the rule surely yields fewer tokens a call."
         ),
     ] = None,
     drafting: Annotated[
         bool,
         typer.Option(
-            "--drafting", help="Search how to draft too: the draft's processing, when to stop."
+            "--drafting", help="Search also for the draft's best processing and rules to stop."
         ),
     ] = False,
     draft_cost: Annotated[
         float,
         typer.Option(
-            min=0.0, help="With --drafting: time of a draft, as a part of a target call's."
+            metavar="X", min=0.0, help="With --drafting: time of a draft in calls of the target."
         ),
     ] = 0.1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the numbers as JSON instead of words.")
-    ] = False,
+    as_json: Json = None,
+    settings: Settings = None,
+    models: "PairSource",
+    prompts: Prompts = None,
     limit: Limit = None,
     field: Field = "text",
     chat_template: ChatTemplate = False,
     prompt_tokens: PromptTokens = 512,
-    texts: Annotated[
-        int, typer.Option(min=1, help="Texts, of the prompts in turns.", rich_help_panel=TEXTS)
+    num_texts: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Texts, of the prompts in turns.", rich_help_panel=TEXTS
+        ),
     ] = 10,
     num_tokens: TextTokens = 64,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of texts.", rich_help_panel=TEXTS)] = 0,
+    texts: Texts = None,
+    seed: Seed = 0,
     length: Annotated[
         int | None,
         typer.Option(
+            metavar="N",
             min=1,
             max=64,
-            help="Drafts in a row. Default: the record's, or 4.",
-            rich_help_panel=DRAFTED,
+            help="Drafts in a row (default: the record's, or 4).",
+            rich_help_panel=TREES,
         ),
     ] = None,
-    nodes: Annotated[
-        int, typer.Option(min=1, max=256, help="Drafts of a tree.", rich_help_panel=DRAFTED)
-    ] = 16,
-    sequences: Annotated[
+    tree_size: Annotated[
         int,
-        typer.Option(min=1, max=16, help="Sequences of refined scores.", rich_help_panel=DRAFTED),
-    ] = 4,
-    setting: Setting,
+        typer.Option(metavar="N", min=1, max=256, help="Drafts of a tree.", rich_help_panel=TREES),
+    ] = 16,
+    sequences: Sequences = 4,
+    setting: "Setting",
+    repetition_penalty: Annotated[
+        float,
+        typer.Option(
+            metavar="X",
+            min=1e-3,
+            help="Repetition penalty of the target's logits.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = 1.0,
+    presence_penalty: Annotated[
+        float,
+        typer.Option(
+            metavar="X", help="Presence penalty of the target's logits.", rich_help_panel=LIMITS
+        ),
+    ] = 0.0,
+    frequency_penalty: Annotated[
+        float,
+        typer.Option(
+            metavar="X", help="Frequency penalty of the target's logits.", rich_help_panel=LIMITS
+        ),
+    ] = 0.0,
+    grammar: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:NAME",
+            help="Function from written tokens to allowed next tokens; the file is executed.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Another draft model on the same texts.", rich_help_panel=BESIDE
+        ),
+    ] = None,
+    beside_dtype: Annotated[
+        Weights | None,
+        typer.Option(help="Weights of the draft beside.", rich_help_panel=BESIDE),
+    ] = None,
+    beside_target_dtype: Annotated[
+        Weights | None,
+        typer.Option(
+            help="Weights of a target beside, which writes texts of its own.",
+            rich_help_panel=BESIDE,
+        ),
+    ] = None,
     threads: Threads = None,
-) -> None:
-    """Say what every verification rule gives on one's texts, and which one a record comes from.
+) -> int:
+    """Compare verification rules on texts.
 
-    Example: rules --draft my-draft --target my-model --prompts prompts.txt --record counters.txt
+    Prompts are the shipped ones unless others are given. With --texts, the texts that were written
+    while --record was counted, rules are told apart by far fewer steps. With penalties or a grammar
+    the column beside is a draft that knows them.
+
+    Example: otm rules --draft NAME --target NAME --prompts prompts.txt --record counters.txt
     """
-    from otm.audit.text_log import read_texts
     from otm.commands.audit_run import find
     from otm.engines import read_acceptance
 
@@ -152,10 +174,7 @@ def rules(
     from ..models.prompts import encoded_prompts
     from ..models.source import load_source
     from ..rules import answer
-    from ..rules.attribution import FEWEST_TEXTS, observed
-    from ..rules.drafting import best_processing, best_stops
     from ..rules.rules import Reader, Sizes
-    from ..rules.screen import drafting_words, screen
 
     if (rule is None) != (fail_below is None):
         raise AnalysisError("--rule and --fail-below go together; got one of them. Pass both.")
@@ -164,35 +183,20 @@ def rules(
     if length is None:
         length = 4 if known is None else known.length or known.measured or 4
     if known is not None:
-        if texts < FEWEST_TEXTS and written is None:
-            raise AnalysisError(
-                f"A record is compared with {FEWEST_TEXTS} texts or more, whose spread says how "
-                f"sure the prediction is; got {texts}. Pass --texts {FEWEST_TEXTS}."
-            )
-        observed(known, length)  # refused before models are loaded
-    if written is not None and beside_target_dtype:
-        raise AnalysisError(
-            f"Another target, in {beside_target_dtype}, writes other texts; got --written. Pass "
-            "one of them."
-        )
-    logged = [] if written is None else read_texts(written)
-    if written is not None and not logged:
-        raise AnalysisError(f"The texts must be one at least; {written} holds none. Log some.")
+        _check_record(known, length, num_texts if texts is None else None)
+    logged = _logged(texts, beside_target_dtype)
     pair = load_source(models, two_tokenizers=True)
-    if logged:
-        numbered = [numbers_of(pair, text) for text in logged]
-        tokens, own = ([list(one) for one in side] for side in zip(*numbered, strict=True))
-        num_tokens = max(map(len, own))
-    else:
-        own = []
-        tokens = encoded_prompts(
-            prompts,
-            pair.encode_chat if chat_template else pair.encode,
-            field=field,
-            limit=limit,
-            most=prompt_tokens,
-        )
-    sizes = Sizes(length, nodes, sequences, num_tokens, len(own) or texts, seed)
+    numbered = [numbers_of(pair, text) for text in logged]
+    own = [list(one) for _, one in numbered]
+    tokens = [list(one) for one, _ in numbered] or encoded_prompts(
+        prompts or _shipped_prompts(),
+        pair.encode_chat if chat_template else pair.encode,
+        field=field,
+        limit=limit,
+        most=prompt_tokens,
+    )
+    most = max(map(len, own), default=num_tokens)
+    sizes = Sizes(length, tree_size, sequences, most, len(own) or num_texts, seed)
     draft, target = pair_models(pair, setting)
     asked = {
         "repetition": repetition_penalty,
@@ -217,29 +221,92 @@ def rules(
         if beside_target_dtype:
             source = dataclasses.replace(models, dtype=beside_target_dtype)
             _, target = pair_models(load_source(source, two_tokenizers=True), setting)
-        if draft.num_tokens != target.num_tokens:
-            raise AnalysisError(
-                "A draft and a target of one column must have as many tokens; those beside have "
-                f"{draft.num_tokens} and {target.num_tokens}. Pass them by --draft and --target "
-                "in a run of their own."
-            )
-        other = reading(draft, target)
+        other = reading(*_of_one_size(draft, target))
     read = answer.read_rules(reader, tokens, written=own, beside=other)
+    shown, found = _screen(read, known, draft_cost if drafting else None)
+    shown += [f"note    {note}" for note in pair.notes]
+    text = json.dumps(found | {"options": given_options(context)}, allow_nan=False)
+    say(text if as_json == "-" else "\n".join(shown))
+    arrived = as_json in (None, "-") or deliver(str(as_json), text, command="rules")
+    return _status(read, rule, fail_below) if arrived else 2
+
+
+def _check_record(known: "AcceptanceRecord", length: int, texts: int | None) -> None:
+    """Raise if a record cannot be compared with a number of sampled texts."""
+    from ..rules.attribution import FEWEST_TEXTS, observed
+
+    if texts is not None and texts < FEWEST_TEXTS:
+        raise AnalysisError(
+            f"A record is compared with {FEWEST_TEXTS} texts or more, whose spread says how "
+            f"sure the prediction is; got {texts}. Pass --num-texts {FEWEST_TEXTS}."
+        )
+    observed(known, length)  # refused before models are loaded
+
+
+def _logged(texts: Path | None, other_target: str | None) -> "list[LoggedText]":
+    """Return the texts of a file, none without a file."""
+    from otm.audit.text_log import read_texts
+
+    if texts is None:
+        return []
+    if other_target is not None:
+        raise AnalysisError(
+            f"Another target, in {other_target}, writes other texts; got --texts. Pass one of them."
+        )
+    if not (logged := list(read_texts(texts))):
+        raise AnalysisError(f"The texts must be one at least; {texts} holds none. Log some.")
+    return logged
+
+
+def _shipped_prompts() -> Path:
+    from ..files import SHIPPED_PAIR
+
+    return SHIPPED_PAIR / "prompts.txt"
+
+
+def _of_one_size(draft: "CausalModel", target: "CausalModel") -> "tuple[CausalModel, CausalModel]":
+    """Return two models, or raise unless both have as many tokens."""
+    if draft.num_tokens != target.num_tokens:
+        raise AnalysisError(
+            "A draft and a target of one column must have as many tokens; those beside have "
+            f"{draft.num_tokens} and {target.num_tokens}. Pass them by --draft and --target "
+            "in a run of their own."
+        )
+    return draft, target
+
+
+def _screen(
+    read: "RulesRead", known: "AcceptanceRecord | None", draft_cost: float | None
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the answer in words and as values of JSON; with the search for drafting if asked."""
+    from ..files import json_values
+    from ..rules import answer
+    from ..rules.drafting import best_processing, best_stops
+    from ..rules.screen import drafting_words, screen
+
     named = None
     if known is not None:
         told(f"record: {known.form}")
         named = answer.attribute(read, known)
     shown, found = [screen(read, named)], answer.as_json(read, named)
-    if drafting:
+    if draft_cost is not None:
         told("drafting: processing and stop rules")
         best, stops = best_processing(read), best_stops(read, cost=draft_cost)
         shown.append(drafting_words(best, stops, cost=draft_cost))
         found["drafting"] = {"processing": best, "stops": stops, "draft_cost": draft_cost}
-    shown += [f"note    {note}" for note in pair.notes]
-    say(json.dumps(json_values(found), allow_nan=False) if as_json else "\n".join(shown))
-    if rule is not None and fail_below is not None:
-        yields = read.survivals.tokens(answer.place_of(read.rules, rule))
-        if not yields.low >= fail_below:
-            words = f"{yields.words()} tokens a call, {fail_below:g} are asked for"
-            say(f"below: {rule} has {words}", error=True)
-            raise typer.Exit(1)
+    values: dict[str, Any] = json_values(found)
+    return shown, values
+
+
+def _status(read: "RulesRead", rule: str | None, fail_below: float | None) -> int:
+    """Return 1 if a rule yields less than is asked for, else 0."""
+    from ..rules import answer
+
+    if rule is None or fail_below is None:
+        return 0
+    yields = read.survivals.tokens(answer.place_of(read.rules, rule))
+    if yields.low >= fail_below:
+        return 0
+    words = f"{yields.words()} tokens a call, {fail_below:g} are asked for"
+    say(f"below: {rule} has {words}", error=True)
+    return 1

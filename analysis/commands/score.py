@@ -1,36 +1,33 @@
-"""`python -m analysis score`: what the target says along texts that an engine wrote."""
-
-from __future__ import annotations
+"""`otm score`: the target's log-probabilities along texts of an engine."""
 
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from otm._machine.progress import counted, say
 
-from ..models.source import PairSource
-from .options import grouped, output_option
+from .options import Texts, grouped, models_of, output_option
+
+if TYPE_CHECKING:
+    from ..models.source import PairSource
 
 
-@grouped
+@grouped(models=models_of)
 def score(
     *,
-    texts: Annotated[
-        Path, typer.Option(help="An engine's responses, in a form of otm.audit.text_log.")
-    ],
-    models: PairSource,
-    out: Annotated[Path, output_option("Where to write the scored texts.")] = Path("forced.jsonl"),
+    texts: Texts,
+    models: "PairSource",
+    out: Annotated[Path, output_option("File of the scored texts.")] = Path("forced.jsonl"),
 ) -> None:
-    """Score an engine's texts with the target, for otm audit --same-text."""
+    """Score an engine's texts with the target."""
     from otm.audit.text_log import read_texts
 
     from ..files import write_atomically
     from ..models.forced import forced_text
     from ..models.source import load_source
 
+    assert texts is not None
     source = dataclasses.replace(models, draft=models.draft or models.target)
     pair = load_source(source)
     scored = [forced_text(pair, text) for text in counted(read_texts(texts), "texts")]

@@ -1,103 +1,130 @@
-"""`python -m analysis steps`: tokens per call of several drafted sequences, decoder by decoder."""
+"""`otm steps`: tokens per call of several drafted sequences, decoder by decoder."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from otm._machine.progress import say
+from otm.commands.options import Seed, numbers, reals
 
 from ..errors import AnalysisError
-from ..files import SHIPPED_PAIR
-from ..models.processing import Setting
-from ..models.source import PairSource
-from .options import Field, grouped, output_option
+from .options import TEXTS, Field, Prompts, grouped, models_of, output_option, sampling_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..models.pair import Pair
+    from ..models.processing import Setting
+    from ..models.source import PairSource
+
+COMPARED, CONTEXTS = "The comparison, one of these", "Contexts"
 
 
-@grouped
+@grouped(models=models_of, setting=sampling_of)
 def steps(
     *,
-    text: Annotated[
-        Path, typer.Option(help="UTF-8 text; contexts are stretches of it.")
-    ] = SHIPPED_PAIR / "held_out.txt",
-    prompts: Annotated[
-        Path | None,
+    shapes: Annotated[
+        list[str] | None,
         typer.Option(
-            help="With --nodes: one prompt per line, JSON lines or Parquet; contexts are along a "
-            "text that the target writes after each, instead of --text."
+            metavar="K,L",
+            help="Decoders of K drafted sequences of L tokens (default: 4,4 and 8,8); may be "
+            "repeated.",
+            rich_help_panel=COMPARED,
         ),
-    ] = None,
-    field: Field = "text",
-    per_text: Annotated[
-        int, typer.Option(min=1, help="With --prompts: contexts of each text.")
-    ] = 3,
-    apart: Annotated[
-        int, typer.Option(min=1, help="With --prompts: tokens from one context to the next.")
-    ] = 24,
-    models: PairSource,
-    sequences: Annotated[
-        list[str] | None, typer.Option(help="K,L: sequences and their length, repeatable.")
     ] = None,
     nodes: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1, help="Compare all schemes within this many verified nodes instead, repeatable."
-        ),
-    ] = None,
-    noises: Annotated[
-        int, typer.Option(min=2, help="With --nodes and --drafts: noises of each context.")
-    ] = 4,
-    blur: Annotated[
-        list[float] | None,
-        typer.Option(
-            min=0.0,
-            help="Beside the draft one that is the target, its log-probabilities with normal "
-            "noise of this deviation, repeatable.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="With --nodes: only this scheme of the table, repeatable."),
-    ] = None,
-    numbers: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            help="With --nodes: numbers of independent sequences, 1 besides, repeatable.",
-        ),
+        Sequence[int] | None,
+        numbers("All schemes within these numbers of verified tokens.", panel=COMPARED),
     ] = None,
     drafts: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            help="Compare laws and verifiers of one token by this mean number of drafts instead, "
-            "repeatable.",
+        Sequence[int] | None,
+        numbers(
+            "Laws and verifiers of one token, by these mean numbers of drafts.", panel=COMPARED
         ),
     ] = None,
     choice: Annotated[
         Path | None,
         typer.Option(
-            help="A record of advise or latency, what passes take: compare a plan for each context "
-            "with one for all, along texts that the target writes, at these costs and others.",
+            metavar="FILE",
+            help="A plan for each context and one for all, at the costs in a record of advise or "
+            "latency.",
+            rich_help_panel=COMPARED,
         ),
     ] = None,
-    third: Annotated[
-        str | None,
+    blur: Annotated[
+        Sequence[float] | None,
         typer.Option(
-            help="low, middle or high: only the third of the contexts after which the target's "
-            "entropy is so."
+            parser=reals,
+            metavar="0.4,0.8",
+            help="Also draft with the target itself, blurred by noise of these deviations.",
         ),
     ] = None,
-    contexts: Annotated[int, typer.Option(min=6, help="How many contexts.")] = 400,
-    context_tokens: Annotated[int, typer.Option(min=1, help="Tokens of a context.")] = 64,
-    setting: Setting,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the contexts and drafts.")] = 0,
-    out: Annotated[Path | None, output_option("Where to write the tables (JSON).")] = None,
+    noises: Annotated[
+        int,
+        typer.Option(metavar="N", min=2, help="With --nodes and --drafts: noises of each context."),
+    ] = 4,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="With --nodes: this scheme of the table; may be repeated."
+        ),
+    ] = None,
+    num_sequences: Annotated[
+        Sequence[int] | None,
+        numbers("With --nodes: numbers of independent sequences beside 1."),
+    ] = None,
+    out: Annotated[Path | None, output_option("File of the tables, JSON.")] = None,
+    seed: Seed = 0,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="UTF-8 text with the contexts (default: the shipped held-out text).",
+            rich_help_panel=TEXTS,
+        ),
+    ] = None,
+    prompts: Prompts = None,
+    field: Field = "text",
+    per_text: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="With --prompts: contexts of each text.",
+            rich_help_panel=CONTEXTS,
+        ),
+    ] = 3,
+    apart: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="With --prompts: tokens from one context to the next.",
+            rich_help_panel=CONTEXTS,
+        ),
+    ] = 24,
+    third: Annotated[
+        Literal["low", "middle", "high"] | None,
+        typer.Option(
+            help="Only the third of the contexts with such an entropy of the target.",
+            rich_help_panel=CONTEXTS,
+        ),
+    ] = None,
+    num_contexts: Annotated[
+        int, typer.Option(metavar="N", min=6, help="Number of contexts.", rich_help_panel=CONTEXTS)
+    ] = 400,
+    context_tokens: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Tokens of a context.", rich_help_panel=CONTEXTS)
+    ] = 64,
+    models: "PairSource",
+    setting: "Setting",
 ) -> None:
-    """Compare decoders of K drafted sequences on the same drafts, all schemes within a number of
-    verified nodes, or laws and verifiers of one token: means with intervals, beside a bound.
+    """Compare decoders on the same drafts: means with intervals, beside a bound.
+
+    With --prompts and --nodes, contexts are along texts that the target writes after each prompt.
     """
     import copy
     import dataclasses
@@ -108,75 +135,46 @@ def steps(
 
     from otm.sequence import Memoised
 
-    from ..advise.choice import ChoiceTable, compare_choice, costs_with
-    from ..files import read_small, write_json
+    from ..files import write_json
     from ..models.causal import pair_models
     from ..models.pair import end_of_text
-    from ..models.prompts import encoded_prompts
     from ..models.source import load_source
     from ..provenance import environment, published_origin
-    from ..steps.contexts import along_texts, third_by_entropy, windows
+    from ..steps.contexts import along_texts, third_by_entropy
     from ..steps.drafters import BlurredModel
-    from ..steps.lists import ListTable, compare_lists
-    from ..steps.nodes import DEPTH, NUMBERS, compare_nodes
-    from ..steps.rows import NodeTable
-    from ..steps.shapes import StepTable, compare_steps
+    from ..steps.nodes import DEPTH
 
-    asked = {"--sequences": sequences, "--nodes": nodes, "--drafts": drafts, "--choice": choice}
+    asked = {"--shapes": shapes, "--nodes": nodes, "--drafts": drafts, "--choice": choice}
     kinds = [name for name, value in asked.items() if value]
-    if len(kinds) > 1:
-        raise AnalysisError(
-            f"One comparison is made at a time; got {' and '.join(kinds)}. Pass one of them."
-        )
-    if prompts is not None and (kinds != ["--nodes"] or third):
-        raise AnalysisError(
-            "Texts after prompts are compared by verified nodes, all of their contexts. Pass "
-            "--nodes, and no --third."
-        )
-    if choice is not None and blur:
-        raise AnalysisError("A plan for each context is of the draft itself. Leave --blur out.")
+    _check(kinds, after_prompts=prompts is not None, third=third, blurred=bool(blur))
     load = os.getloadavg()
-    sizes = [_size(each) for each in sequences or ["4,4", "8,8"]]
+    sizes = [_size(each) for each in shapes or ["4,4", "8,8"]]
     pair = load_source(models)
     drafter, target = pair_models(pair, setting)
     judge = Memoised(target)  # a draft that is made of it asks where it is asked itself
     drafters = [drafter, *(BlurredModel(judge, deviation) for deviation in blur or [])]
     for note in pair.notes:
         say(f"note     {note}")
-    tables: list[StepTable | NodeTable | ListTable | ChoiceTable] = []
-    start = np.random.default_rng(seed)
-    texts = None
-    if prompts is None:
-        tokens = pair.encode(read_small(text, 1 << 28).decode())
-        places = windows(tokens, context_tokens, contexts, start)
-    else:
-        written = encoded_prompts(
-            prompts, pair.encode, field=field, limit=contexts, most=context_tokens
-        )
-        places, texts = along_texts(
-            judge,
-            [tuple(one) for one in written],
-            count=per_text,
-            apart=apart,
-            eos=end_of_text(pair),
-            rng=start,
-        )
+    start, texts = np.random.default_rng(seed), None
+    size: dict[str, Any] = {"count": num_contexts, "length": context_tokens, "rng": start}
+    places, eos = _places(pair, text, prompts, field=field, **size), end_of_text(pair)
+    if prompts is not None:
+        along: dict[str, Any] = {"count": per_text, "apart": apart, "eos": eos, "rng": start}
+        places, texts = along_texts(judge, places, **along)
     if third is not None:
         places = third_by_entropy(judge, places, third, DEPTH, start)
-    by_size = not (nodes or drafts or choice)
-    for size, drafter in itertools.product(sizes if by_size else [None], drafters):
+    settings: dict[str, Any] = {
+        "noises": noises,
+        "only": only,
+        "num_sequences": num_sequences,
+        "texts": texts,
+    }
+    made = _comparisons(sizes, choice, nodes, drafts, eos=eos, **settings)
+    tables: list[Any] = []
+    for compare, drafter in itertools.product(made, drafters):
+        judging = judge if choice is None else target
         rng = copy.deepcopy(start)
-        given: dict[str, Any] = {"draft": drafter, "target": judge, "contexts": places, "rng": rng}
-        if size is not None:
-            tables.append(compare_steps(**given, num_drafts=size[0], length=size[1]))
-        elif choice is not None:
-            given |= {"target": target, "costs": costs_with(choice), "eos": end_of_text(pair)}
-            tables.append(compare_choice(**given))
-        elif drafts:
-            tables.append(compare_lists(**given, numbers=drafts, noises=noises))
-        else:
-            given |= {"nodes": nodes or [], "noises": noises, "only": only, "texts": texts}
-            tables.append(compare_nodes(**given, numbers=numbers or NUMBERS))
+        tables.append(compare(draft=drafter, target=judging, contexts=places, rng=rng))
         say(f"{tables[-1]}\n")
         if out is not None:
             record = {
@@ -187,6 +185,76 @@ def steps(
             write_json(out, record | {"tables": [dataclasses.asdict(one) for one in tables]})
     if out is not None:
         say(f"tables   {out}")
+
+
+def _places(
+    pair: "Pair",
+    text: Path | None,
+    prompts: Path | None,
+    *,
+    field: str,
+    count: int,
+    length: int,
+    rng: "np.random.Generator",
+) -> Any:
+    """Return the contexts in a text, or the ends of prompts."""
+    from ..files import SHIPPED_PAIR, read_small
+    from ..models.prompts import encoded_prompts
+    from ..steps.contexts import windows
+
+    if prompts is None:
+        tokens = pair.encode(read_small(text or SHIPPED_PAIR / "held_out.txt", 1 << 28).decode())
+        return windows(tokens, length, count, rng)
+    found = encoded_prompts(prompts, pair.encode, field=field, limit=count, most=length)
+    return [tuple(one) for one in found]
+
+
+def _comparisons(
+    sizes: list[tuple[int, int]],
+    choice: Path | None,
+    nodes: Sequence[int] | None,
+    drafts: Sequence[int] | None,
+    *,
+    noises: int,
+    only: list[str] | None,
+    num_sequences: Sequence[int] | None,
+    texts: Any,
+    eos: Any,
+) -> list[Callable[..., Any]]:
+    """Return the comparisons that are asked for, as functions of models, contexts and rng."""
+    from ..advise.choice import compare_choice, costs_with
+    from ..steps.lists import compare_lists
+    from ..steps.nodes import NUMBERS, compare_nodes
+    from ..steps.shapes import compare_steps
+
+    if choice is not None:
+        return [partial(compare_choice, costs=costs_with(choice), eos=eos)]
+    if drafts:
+        return [partial(compare_lists, numbers=list(drafts), noises=noises)]
+    if nodes:
+        within: dict[str, Any] = {
+            "nodes": list(nodes),
+            "noises": noises,
+            "only": only,
+            "texts": texts,
+        }
+        return [partial(compare_nodes, **within, numbers=num_sequences or NUMBERS)]
+    return [partial(compare_steps, num_drafts=k, length=length) for k, length in sizes]
+
+
+def _check(kinds: list[str], *, after_prompts: bool, third: str | None, blurred: bool) -> None:
+    """Raise if two comparisons are asked for, or one that the contexts do not suit."""
+    if len(kinds) > 1:
+        raise AnalysisError(
+            f"One comparison is made at a time; got {' and '.join(kinds)}. Pass one of them."
+        )
+    if after_prompts and (kinds != ["--nodes"] or third):
+        raise AnalysisError(
+            "Texts after prompts are compared by verified nodes, all of their contexts. Pass "
+            "--nodes, and no --third."
+        )
+    if kinds == ["--choice"] and blurred:
+        raise AnalysisError("A plan for each context is of the draft itself. Leave --blur out.")
 
 
 def _size(text: str) -> tuple[int, int]:

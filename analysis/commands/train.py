@@ -1,59 +1,46 @@
-"""`python -m analysis train` and `fetch`: where models come from."""
-
-from __future__ import annotations
+"""`otm train` and `otm fetch`: the origin of models."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from otm._machine.progress import say
 
-from ..files import held
-from ..run.resources import MOST_THREADS
-from .options import output_option
+from .options import Device, TargetName, Threads, Work, output_option
 
 if TYPE_CHECKING:
     from ..train.corpus import Corpus
 
 
 def train(
-    out: Annotated[Path, output_option("Where the pair is written, in Hugging Face format.")],
-    work: Annotated[
-        Path, output_option("Where checkpoints are kept; a killed run resumes from here.")
-    ],
-    text: Annotated[
+    out: Annotated[Path, output_option("Folder of the models, in the format of Hugging Face.")],
+    work: Work,
+    corpus: Annotated[
         list[Path] | None,
-        typer.Option(help="UTF-8 text to train on. Default: installed packages' docstrings."),
-    ] = None,
-    target: Annotated[
-        str | None,
         typer.Option(
-            help=(
-                "Distil a draft for this target: smollm2, a hub name or a folder. Default: train a "
-                "pair."
-            )
+            metavar="FILE",
+            help="UTF-8 text to train on (default: docstrings of installed packages); may be "
+            "repeated.",
         ),
     ] = None,
+    target: TargetName = None,
     recipe: Annotated[
-        Path | None, typer.Option(help="JSON with fields of the recipe to change.")
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON with fields of the recipe to change."),
     ] = None,
     constraints: Annotated[
-        Path, typer.Option(help="Pinned packages whose docstrings are used.")
+        Path, typer.Option(metavar="FILE", help="Pinned packages whose docstrings are used.")
     ] = Path("constraints.txt"),
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=MOST_THREADS,
-            help="CPU threads; the trajectory depends on it in the last bits.",
-        ),
-    ] = None,
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
-    """Train tokenizer, draft and target, or a draft for a target that is given; resumes where a
-    killed run stopped.
+    """Train tokenizer, draft and target, or a draft.
+
+    With --target, a draft is distilled for that target; else a pair is trained. The number of
+    threads changes the last bits.
     """
+    from ..files import held
     from ..models.pair import choose_device, load_tokenizer
 
     if target is not None:
@@ -64,13 +51,11 @@ def train(
         plan = Distillation() if recipe is None else distillation_from_json(recipe)
         choose_device(device)
         _, tokenizer = load_tokenizer(target)  # before all texts are read
-        corpus = _corpus(text, constraints)
-        if not text:
-            corpus = with_openings(corpus, tokenizer)
+        texts = _corpus(corpus, constraints)
+        if not corpus:
+            texts = with_openings(texts, tokenizer)
         with held(out, work):
-            record = distil(
-                target, corpus, plan, out=out, work=work, device=device, threads=threads
-            )
+            record = distil(target, texts, plan, out=out, work=work, device=device, threads=threads)
         for kind, curves in record["acceptance"].items():
             for name in ("optimum", "K-SEQ"):
                 cells = zip(record["k"], curves[name], strict=True)
@@ -82,10 +67,10 @@ def train(
     from ..train.training import Recipe
 
     chosen = Recipe() if recipe is None else recipe_from_json(recipe)
-    corpus = _corpus(text, constraints)
+    texts = _corpus(corpus, constraints)
     with held(out, work):
         figures = train_pair(
-            corpus, chosen, out=out, work=work, device=choose_device(device), threads=threads
+            texts, chosen, out=out, work=work, device=choose_device(device), threads=threads
         )
     for name, score in figures.items():
         say(
@@ -94,20 +79,19 @@ def train(
         )
 
 
-def _corpus(text: list[Path] | None, constraints: Path) -> Corpus:
+def _corpus(files: list[Path] | None, constraints: Path) -> "Corpus":
     from ..train.corpus import from_installed_packages, from_text_files
 
-    return from_text_files(text) if text else from_installed_packages(constraints)
+    return from_text_files(files) if files else from_installed_packages(constraints)
 
 
 def fetch(
     name: Annotated[
-        str, typer.Argument(help="Which one; its short name is then good for --target.")
+        Literal["smollm2"],
+        typer.Argument(help="The model; --target takes its short name afterwards."),
     ] = "smollm2",
 ) -> None:
-    """Fetch a public target model (93 MB) and convert it to safetensors (540 MB) in the cache
-    folder, once.
-    """
+    """Fetch a public target model and convert it to safetensors in the cache folder."""
     from ..models.public import PUBLIC, fetch as fetched
 
     folder = fetched(name)

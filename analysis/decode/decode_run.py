@@ -131,7 +131,7 @@ def run_tasks(
                 eos=eos,
                 task=task,
             )
-        except (otm.OtmError, AnalysisError) as error:
+        except otm.OtmError as error:
             raise AnalysisError(
                 f"Decoding stopped at prompt {task.prompt}, seed {task.seed}, {task.decoder}: "
                 f"{error} "

@@ -1,7 +1,7 @@
 """Time a pair's forward passes: SpecTr's Tables 1 and 3, and passes over draft trees.
 
 SpecTr's computational model says that scoring a few more tokens, or a few more sequences, takes
-about as long as scoring one. `python -m analysis latency` checks that on a machine: a pass over
+about as long as scoring one. `otm latency` checks that on a machine: a pass over
 `length` new tokens of each of `batch` sequences that share the length of what is cached before
 them. The tree times are those of `CausalModel.next_batch`, from tokens to probabilities on the
 host: what a decoding step really waits for.

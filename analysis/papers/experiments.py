@@ -2,7 +2,7 @@
 
 Prompts are windows of the held-out text. Lossless decoders are not run: the target's texts are
 sampled once and what each decoder is expected to do along them is exact (`along`). Lossy ones write
-texts of their own, so `mentored` decodes, through the same results files as `python -m analysis
+texts of their own, so `mentored` decodes, through the same results files as `otm
 decode`, and times it. What remains is condensed to one small JSON file that a figure draws; figures
 need no torch.
 """
@@ -143,7 +143,7 @@ class Laboratory:
         if not found:
             raise AnalysisError(
                 f"{folder} holds no draft models: they are folders draft* with model.safetensors. "
-                "Check --drafts."
+                "Check --draft-folder."
             )
         return {path.name: path for path in sorted(found, key=_num_parameters)}
 

@@ -1,4 +1,4 @@
-"""`python -m analysis report`: a measured run as a page and as a Markdown summary.
+"""`otm report`: a measured run as a page and as a Markdown summary.
 
 `reading` reads, `aggregate` averages, `plans` and `call_costs` weigh, `verdict_card` answers,
 `summary`, `page_texts` and `explanations` say it, `page` and `markdown` write it.
@@ -51,13 +51,13 @@ def write_report(
     """Write the report of a run as `report.html` and `report.md`.
 
     Args:
-        run: folder that `python -m analysis measure` wrote; an unfinished one gives a report of
+        run: folder that `otm measure` wrote; an unfinished one gives a report of
             what is there.
         out: folder for the two files, made if absent. Default: the run's.
-        decode: results file of `python -m analysis decode`, to compare predictions with.
-        latency: record of `python -m analysis latency`, or any cost surface: without costs the
+        decode: results file of `otm decode`, to compare predictions with.
+        latency: record of `otm latency`, or any cost surface: without costs the
             answer is a range.
-        advice: record of `python -m analysis advise`: the answer at its sampling setting, costs at
+        advice: record of `otm advise`: the answer at its sampling setting, costs at
             the others.
 
     Returns:

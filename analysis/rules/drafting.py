@@ -163,7 +163,7 @@ def _halves(read: RulesRead) -> tuple[list[Passage], list[Passage]]:
     if len(read.passages) < LEAST_TEXTS:
         raise AnalysisError(
             f"How to draft is chosen on some texts and judged on others; got {len(read.passages)} "
-            f"texts. Pass --texts {LEAST_TEXTS} or more."
+            f"texts. Pass --num-texts {LEAST_TEXTS} or more."
         )
     return read.passages[::2], read.passages[1::2]
 

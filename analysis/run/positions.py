@@ -59,7 +59,7 @@ def windows(pair: Pair, prompt: int, text: str, asked: Settings) -> Iterator[Win
         raise AnalysisError(
             f"Sampled paths need room after the prompt; prompt {prompt} fills all "
             f"{_context_limit(pair)} tokens of the context. "
-            "Lower --max-tokens."
+            "Lower --prompt-tokens."
         )
     for number, setting in enumerate(asked.pairs):
         uniforms = np.random.default_rng([asked.seed, prompt, number]).random((room, 3))

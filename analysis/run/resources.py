@@ -8,10 +8,8 @@ from pathlib import Path
 from ..errors import AnalysisError
 from ..files import MANIFEST, is_file
 from ..models.source import PairSource
+from . import MOST_THREADS
 from .manifest import damaged_manifest, read_manifest, section
-
-MOST_THREADS = 1024
-"""Most threads or processes that may be asked for: more than machines have cores."""
 
 
 def resources(

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,7 @@ def measure_prompts(
     workers: Workers | None = None,
     share: range | None = None,
     allow: Collection[str] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Summary:
     """Measure prompts with two models into a new run, or complete a run.
 
@@ -93,6 +94,7 @@ def measure_prompts(
         share: numbers of the shards to compute, for one machine of several; those that do not exist
             are left out. None for all.
         allow: places where settings or provenance may differ from those of an existing run.
+        options: of the command line, for the manifest of a new run.
 
     Raises:
         AnalysisError: whatever stops the run. Finished shards stay.
@@ -130,7 +132,7 @@ def measure_prompts(
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         held = settings.wanted
         manifest = manifest_of(recorded, note, described, plan, held.columns, held.descriptions)
-        manifest = write_or_check_manifest(out, manifest, allow)
+        manifest = write_or_check_manifest(out, manifest | _given(options), allow)
         run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
             told("compiled code: loading; made anew once per installation, some ten seconds")
@@ -153,6 +155,7 @@ def measure_trace_file(
     workers: Workers | None = None,
     share: range | None = None,
     allow: Collection[str] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Summary:
     """Measure certified intervals on a trace into a run; arguments as `measure_prompts`.
 
@@ -190,7 +193,7 @@ def measure_trace_file(
         plan = _plan(count, rows, "position")
         wanted = _missing(out, plan, share)
         manifest = manifest_of(recorded, note, described, plan, trace_columns(settings.k))
-        manifest = write_or_check_manifest(out, as_intervals(manifest), allow)
+        manifest = write_or_check_manifest(out, as_intervals(manifest) | _given(options), allow)
         run = run_identity(manifest)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
@@ -201,6 +204,10 @@ def measure_trace_file(
             if first + number in wanted
         )
         return _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
+
+
+def _given(options: Mapping[str, Any] | None) -> Manifest:
+    return {} if options is None else {"options": dict(options)}
 
 
 @contextlib.contextmanager

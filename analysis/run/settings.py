@@ -134,7 +134,7 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> None:
     if settings.trees and settings.new_tokens < DEPTH:
         raise AnalysisError(
             f"Trees are {DEPTH} tokens deep, and what they yield is known where as many follow; "
-            f"got new_tokens = {settings.new_tokens}. Pass --new-tokens {2 * DEPTH} or more."
+            f"got new_tokens = {settings.new_tokens}. Pass --num-tokens {2 * DEPTH} or more."
         )
     choices = {"positions": positions, "precision": ("float32", "float64")}
     for name, allowed in choices.items():

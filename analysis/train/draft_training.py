@@ -236,7 +236,7 @@ each kind, to {recipe["context"]} tokens; every sixteenth position from the quar
 
 ## Training
 
-`python -m analysis train --target NAME --out FOLDER --work FOLDER`, with the recipe in `training.json` as `--recipe`, redoes it on a CPU or on CUDA. A killed
+`otm train --target NAME --out FOLDER --work FOLDER`, with the recipe in `training.json` as `--recipe`, redoes it on a CPU or on CUDA. A killed
 run resumes, and a recipe with more `steps` goes on from where the learning rate began to fall. The target, in bfloat16, writes {recipe["windows"]:,} windows of
 {recipe["context"]} tokens after prompts of all kinds, at temperatures {heat} in turn; its last hidden states are kept, which give its law on S at
 temperature 1. {first} Then {steps:,} steps of {batch} windows, {tokens:,} tokens with

@@ -214,7 +214,7 @@ Mean over all positions of 64 held-out windows, full vocabulary, temperature 1, 
 
 ## Training
 
-`python -m analysis train` reproduces the pair from installed packages: {recipe["batch"]} windows of {recipe["context"]} tokens per step, AdamW with
+`otm train` reproduces the pair from installed packages: {recipe["batch"]} windows of {recipe["context"]} tokens per step, AdamW with
 cosine decay, {recipe["precision"]} forward passes, seed {recipe["seed"]}; {record["training_tokens"]:,} training tokens. Bitwise equality needs the same package
 versions, thread count and processor. Versions: {", ".join(f"{k} {v}" for k, v in record["versions"].items())}.
 

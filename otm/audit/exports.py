@@ -12,10 +12,11 @@ from otm.audit.batteries import BatteryAudit
 from otm.audit.report import Audit, SingleAudit
 
 
-def as_json(audit: Audit, path: str = "") -> str:
+def as_json(audit: Audit, path: str = "", options: dict[str, Any] | None = None) -> str:
     """Return verdict, coverage and figures as JSON; numbers that JSON lacks are null.
 
-    The path is what a test imports the callable by, where that is not the audit's name.
+    The path is what a test imports the callable by, where that is not the audit's name; the options
+    are the command's, by name.
 
     >>> import otm
     >>> json.loads(as_json(otm.audit.outputs([0, 1] * 50, target=[0.5, 0.5])))["verdict"]
@@ -37,6 +38,8 @@ def as_json(audit: Audit, path: str = "") -> str:
             for label, single in audit.parts.items()
         ],
     }
+    if options is not None:
+        found["options"] = options
     if isinstance(audit, BatteryAudit):
         found["false_alarm"] = audit.false_alarm
         found["left_out"] = audit.left_out

@@ -12,220 +12,234 @@ call could not be carried out; 3 nothing found where only a large deviation woul
 interrupted, with what was found so far.
 """
 
-from __future__ import annotations
-
-import argparse
 import sys
 import traceback
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from types import SimpleNamespace
+from typing import Annotated, Literal
+
+import typer
 
 from otm._machine.progress import INTERRUPTED, clock
+from otm.commands.options import (
+    Json,
+    MinP,
+    Order,
+    Seed,
+    Settings,
+    Temperatures,
+    TopK,
+    TopP,
+    given_options,
+    numbers,
+)
 from otm.errors import OtmError
 
-MODES = ("auto", "exact", "sequence", "sampled", "step", "tree", "generate", "logits")
-"""What --mode may be."""
-
-LAWS = ("greedy", "iid", "product", "threshold-race", "top-k", "without-replacement")
-ORDERS = ("llama.cpp", "transformers", "vllm")
-NOISE = ("position", "step", "fresh")
-SIBLINGS = ("with", "without", "likeliest")
-TEMPLATES = ("generate", "logits", "step", "tree", "triton", "vllm")
+Mode = Literal["auto", "exact", "sequence", "sampled", "step", "tree", "generate", "logits"]
+LawName = Literal["greedy", "iid", "product", "threshold-race", "top-k", "without-replacement"]
+Noise = Literal["position", "step", "fresh"]
+Siblings = Literal["with", "without", "likeliest"]
+Template = Literal["generate", "logits", "step", "tree", "triton", "vllm"]
 SECONDS, SHRINKING = 18.0, 8.0
-"""What the library has under these names: written down, so that --help need not load it."""
+"""The library's constants of these names, written down so that --help need not load the library."""
 
 DETECT = 0.02
 """Total variation that samples alone are planned to find unless another is given."""
 
+TEXTS, SAMPLES = "Logs and texts", "Samples"
+CALLABLE = "The callable"
 
-def run(options: argparse.Namespace) -> int:
-    """Carry out what the options ask for and return the exit status."""
+
+def probabilities(text: str | Sequence[float]) -> list[float]:
+    """Return a distribution written in decimals or fractions.
+
+    >>> probabilities("3/4,.25")
+    [0.75, 0.25]
+    """
+    parts = text.split(",") if isinstance(text, str) else text
     try:
-        # what audits is loaded when it is needed: --help answers at once
+        return [float(Fraction(one)) if "/" in str(one) else float(one) for one in parts]
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise typer.BadParameter(
+            f"probabilities are decimals or fractions with commas between; got {text!r}"
+        ) from error
+
+
+def tables(text: str | Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return distributions written with semicolons between."""
+    rows = text.split(";") if isinstance(text, str) else text
+    return [probabilities(row) for row in rows]
+
+
+def audit(
+    context: typer.Context,
+    callable: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="module:function",
+            help="A function of the working directory, also FILE.py:function; `candidate` where "
+            "no function is named.",
+            show_default=False,
+        ),
+    ] = None,
+    mode: Annotated[
+        Mode,
+        typer.Option(
+            help="The kind of audit or of callable (default: auto, found by itself).",
+            show_default=False,
+        ),
+    ] = "auto",
+    template: Annotated[
+        Template | None,
+        typer.Option(help="Print a file to start from, for this kind of callable, and stop."),
+    ] = None,
+    draft_probs: Annotated[
+        Sequence[Sequence[float]] | None,
+        typer.Option(
+            parser=tables,
+            metavar="P",
+            help="Distribution of the drafts, as 3/4,1/4, instead of the standard instances; with "
+            "semicolons one for each last token.",
+        ),
+    ] = None,
+    target_probs: Annotated[
+        Sequence[Sequence[float]] | None,
+        typer.Option(
+            parser=tables,
+            metavar="Q",
+            help="Distribution of the target, in the same form; the two go together.",
+        ),
+    ] = None,
+    law: Annotated[
+        LawName | None,
+        typer.Option(help="How the drafts are drawn (default: iid; of a log: unknown)."),
+    ] = None,
+    drafts: Annotated[
+        Sequence[int] | None,
+        numbers("Numbers of drafts, or lengths of blocks (default: the standard ones)."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(metavar="X", min=0.0, help="CPU seconds for the audits of mode auto.")
+    ] = SECONDS,
+    shrink: Annotated[
+        float, typer.Option(metavar="X", help="Seconds for a smallest counterexample.")
+    ] = SHRINKING,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Largest total variation that counts as rounding; of texts, change of log-odds.",
+        ),
+    ] = None,
+    json: Json = None,
+    settings: Settings = None,
+    uniforms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="A call uses A·k + B uniform numbers (default: found out).",
+            rich_help_panel=CALLABLE,
+        ),
+    ] = None,
+    batched: Annotated[
+        bool,
+        typer.Option(
+            "--batched",
+            help="The callable takes many rows of drafts and a generator.",
+            rich_help_panel=CALLABLE,
+        ),
+    ] = False,
+    siblings: Annotated[
+        Siblings | None,
+        typer.Option(
+            help="How the children in a tree are drawn (default: with replacement).",
+            rich_help_panel=CALLABLE,
+        ),
+    ] = None,
+    noise: Annotated[
+        Noise | None,
+        typer.Option(
+            help="Test texts of several steps as well, with draft noise keyed so.",
+            rich_help_panel=CALLABLE,
+        ),
+    ] = None,
+    temperatures: Temperatures = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    order: Order = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Audit a log of outputs, or an engine's record of acceptance.",
+            rich_help_panel=TEXTS,
+        ),
+    ] = None,
+    expected: Annotated[
+        Sequence[float] | None,
+        typer.Option(
+            parser=probabilities,
+            metavar="A,B",
+            help="The most that a lossless scheme accepts of first, second, … drafts in the log.",
+            rich_help_panel=TEXTS,
+        ),
+    ] = None,
+    same_text: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="PLAIN SPECULATIVE",
+            help="Compare two runs of the same prompts: the same texts up to rounding?",
+            rich_help_panel=TEXTS,
+        ),
+    ] = None,
+    same_seed: Annotated[
+        bool,
+        typer.Option(
+            "--same-seed",
+            help="The two runs were sampled with one seed.",
+            rich_help_panel=TEXTS,
+        ),
+    ] = False,
+    seed: Seed = 0,
+    detect: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help=f"Total variation that samples must not miss (default: {DETECT} of samples and "
+            "logs).",
+            rich_help_panel=SAMPLES,
+        ),
+    ] = None,
+    false_alarm: Annotated[
+        float,
+        typer.Option(metavar="X", help="Probability of a false alarm.", rich_help_panel=SAMPLES),
+    ] = 1e-9,
+    missed: Annotated[
+        float,
+        typer.Option(metavar="X", help="Probability of a missed fault.", rich_help_panel=SAMPLES),
+    ] = 1e-3,
+) -> int:
+    """Audit a callable, a log or two texts.
+
+    An audited file is executed. Example: otm audit kernels.py:verify
+
+    Exit status: 0 lossless (samples, logs: no difference found), 1 not lossless or not exactly, 2
+    undecided, no verdict or the callable raised, 3 too little power, 130 interrupted.
+    """
+    try:
+        # the library is loaded when it is needed: --help answers at once
         with clock("loading"):
             from otm.commands import audit_run  # noqa: PLC0415
 
-        return audit_run.run(options)
+        return audit_run.run(SimpleNamespace(**context.params, given=given_options(context)))
     except KeyboardInterrupt:
         print("otm audit: interrupted before anything was found", file=sys.stderr)
         return INTERRUPTED
-    except OtmError as error:
-        print(f"otm audit: {error}", file=sys.stderr)
+    except OtmError:
+        raise
     except Exception:
         # a crash must not leave with Python's own status 1, which says "not lossless"
         traceback.print_exc()
-    return 2
-
-
-def register(commands: Any) -> None:
-    """Add the command to a parser's commands."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "audit",
-        help="is a verifier lossless, and if not, by how much?",
-        epilog="A file that is audited is executed. Example: otm audit kernels.py:verify. Exit "
-        "status: 0 lossless (samples, log: no difference found), 1 not lossless or not exactly, 2 "
-        "undecided, no verdict or the callable raised, 3 too little power, 130 interrupted.",
-    )
-    parser.add_argument(
-        "callable",
-        metavar="module:function",
-        nargs="?",
-        help="verify(draft, target, drafts, uniforms) of a token (V,), (V,), (k,), (n,) or of a "
-        "block (γ, V), (γ+1, V), (γ,), (n,); the working directory is searched. FILE.py:function "
-        "is taken, too; the function is candidate where it is left out",
-    )
-    parser.add_argument(
-        "--mode",
-        choices=MODES,
-        default="auto",
-        help="auto (default): what the callable is is found out; integrated where it can be, "
-        "sampled beside that. exact (one token), sequence (a block), sampled: that audit only. "
-        "step, tree, generate, logits: what the callable is",
-    )
-    parser.add_argument(
-        "--log",
-        metavar="FILE",
-        help="audit a JSONL log (format: otm.audit.token_log), or an engine's record of "
-        "acceptance, instead of a callable",
-    )
-    parser.add_argument(
-        "--expected",
-        type=probabilities,
-        metavar="A,B",
-        help="of a record of acceptance: how often a lossless scheme accepts at least 1, 2, … "
-        "drafts at most",
-    )
-    parser.add_argument(
-        "--same-text",
-        nargs=2,
-        metavar=("PLAIN", "SPECULATIVE"),
-        help="say whether two runs of the same prompts, greedy, write the same up to rounding "
-        "(forms: otm.audit.text_log), instead of auditing a callable",
-    )
-    parser.add_argument(
-        "--same-seed",
-        action="store_true",
-        help="same-text: sampled with the noise of one seed, which the logged values contain",
-    )
-    parser.add_argument(
-        "--template",
-        choices=TEMPLATES,
-        help="print a file to start from, for a callable of this kind, and audit nothing",
-    )
-    parser.add_argument(
-        "--draft",
-        type=tables,
-        metavar="P",
-        help="0.75,0.25 or 3/4,1/4; with --target, instead of the standard instances: the same "
-        "law everywhere, or one for each last token with semicolons between",
-    )
-    parser.add_argument("--target", type=tables, metavar="Q", help="as --draft")
-    parser.add_argument(
-        "--law",
-        choices=LAWS,
-        help="how the drafts are drawn (default: iid; for --log: unknown)",
-    )
-    parser.add_argument(
-        "--drafts",
-        type=int,
-        nargs="+",
-        metavar="K",
-        help="numbers of drafts, or lengths of blocks (default: what docs/audit.md says)",
-    )
-    parser.add_argument(
-        "--uniforms", metavar="A,B", help="A·k + B uniforms a call (default: k + 1, or found out)"
-    )
-    parser.add_argument(
-        "--batched",
-        action="store_true",
-        help="the callable is verify(draft, target, drafts (m, k), rng), which is found out, too",
-    )
-    parser.add_argument(
-        "--siblings",
-        choices=SIBLINGS,
-        help="tree: drawn with (default) or without replacement, or the likeliest",
-    )
-    parser.add_argument(
-        "--temperature",
-        type=float,
-        nargs="+",
-        metavar="T",
-        help="logits: what it is called with (default: 1 0.6 0 0.3 1.5); 0 is greedy",
-    )
-    parser.add_argument("--top-k", type=int, metavar="K", help="logits: what the callable applies")
-    parser.add_argument("--top-p", type=float, metavar="P", help="logits: as --top-k")
-    parser.add_argument("--min-p", type=float, metavar="P", help="logits: as --top-k")
-    parser.add_argument(
-        "--order", choices=ORDERS, help="logits: in which order (default: transformers)"
-    )
-    parser.add_argument(
-        "--noise",
-        choices=NOISE,
-        help="a block: that a text of several steps is lossless, too, with draft noise keyed by "
-        "the position, by it and the beginning of the step, or fresh (default: by position, "
-        "reported beside the verdict)",
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        help="exact, sequence: largest total variation that counts as rounding; same-text: "
-        "largest change of log-odds (default: learnt)",
-    )
-    parser.add_argument(
-        "--detect",
-        type=float,
-        help="total variation that samples are not to miss (default: sampled, log "
-        f"{DETECT}; auto what the time allows)",
-    )
-    parser.add_argument(
-        "--false-alarm",
-        type=float,
-        default=1e-9,
-        help="sampled, log: probability (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--missed",
-        type=float,
-        default=1e-3,
-        help="sampled, log: probability (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        help="sampled: of the drafts and uniforms (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        help="auto: CPU seconds for the audits, or ten times as many of waiting (default: "
-        "%(default)s)",
-    )
-    parser.add_argument(
-        "--shrink",
-        type=float,
-        default=SHRINKING,
-        help="seconds for a minimal counterexample (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--json",
-        metavar="FILE",
-        help="write the result for scripts as well; - for standard output instead",
-    )
-
-
-def tables(text: str) -> list[list[float]]:
-    """Read distributions with semicolons between."""
-    return [probabilities(row) for row in text.split(";")]
-
-
-def probabilities(text: str) -> list[float]:
-    """Read a distribution in decimals or fractions; argparse reports what does not convert."""
-    try:
-        parts = [part.strip() for part in text.split(",")]
-        return [float(Fraction(part)) if "/" in part else float(part) for part in parts]
-    except (ValueError, ZeroDivisionError, OverflowError) as error:
-        raise argparse.ArgumentTypeError(
-            f"probabilities are decimals or fractions with commas between; got {text!r}"
-        ) from error
+        return 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import importlib
@@ -12,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from otm import audit
@@ -34,7 +34,7 @@ from otm.audit.report import PASSED, Audit
 from otm.audit.templates import template
 from otm.audit.token_log import InvalidRecord
 from otm.audit.tracing.answers import frames_of
-from otm.commands.printing import print_report
+from otm.commands.printing import deliver, print_report
 from otm.drafts import LAWS, Law
 from otm.errors import InvalidParameter, OtmError
 from otm.verifiers import Verifier
@@ -91,7 +91,7 @@ def law_name(law: type[Law]) -> str:
 _LAWS = {law_name(law): law for law in LAWS}
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: SimpleNamespace) -> int:
     """Print a template, or carry out an audit; show what is known as soon as it is known."""
     if options.template is not None:
         return 0 if print_report(template(options.template), command="audit") else 2
@@ -117,7 +117,10 @@ def run(options: argparse.Namespace) -> int:
             path = find(options.callable)[1] + ".verify" * isinstance(candidate, LogitCandidate)
         example = f"\n{result.example()}{exports.test_to_keep(result, path)}"
         arrived.append(silent or print_report(example, command="audit"))
-    arrived.append(options.json is None or _write(options.json, exports.as_json(result, path)))
+    arrived.append(
+        options.json is None
+        or deliver(options.json, exports.as_json(result, path, options.given), command="audit")
+    )
     if said := printed.getvalue().strip().splitlines():
         print(
             "otm audit: the callable printed something, which was left out; it begins with: "
@@ -140,22 +143,7 @@ class _Kept(io.StringIO):
             yield
 
 
-def _write(path: str, text: str) -> bool:
-    """Write a result where it was asked for (- for standard output); say whether it arrived."""
-    if path == "-":
-        return print_report(text, command="audit")
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        print(
-            f"otm audit: {path} cannot be written ({error.strerror}). Name another file.",
-            file=sys.stderr,
-        )
-        return False
-    return True
-
-
-def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]:
+def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
     """Carry out the audit that the options ask for, but for the search of a counterexample."""
     errors = Errors(
         detect=options.detect or None, false_alarm=options.false_alarm, missed=options.missed
@@ -214,7 +202,7 @@ def _audit(options: argparse.Namespace) -> tuple[Audit, Candidate | None, Scope]
     return found, candidate, scope
 
 
-def _log(options: argparse.Namespace, errors: Errors) -> Audit:
+def _log(options: SimpleNamespace, errors: Errors) -> Audit:
     """Audit a log of outputs, or what an engine counted if it is no such log from its start on."""
     if options.expected is not None:
         return audit.acceptance_counts(options.log, expected=options.expected, errors=errors)
@@ -230,20 +218,20 @@ def _log(options: argparse.Namespace, errors: Errors) -> Audit:
             raise error from None
 
 
-def _laws(options: argparse.Namespace, default: Sequence[int]) -> list[Law]:
+def _laws(options: SimpleNamespace, default: Sequence[int]) -> list[Law]:
     return [_LAWS[options.law or "iid"].of_size(k) for k in options.drafts or default]
 
 
-def _pair(options: argparse.Namespace) -> Any:
-    """Return the laws given by --draft and --target, None without them."""
-    if (options.draft is None) != (options.target is None):
+def _pair(options: SimpleNamespace) -> Any:
+    """Return the laws given by --draft-probs and --target-probs, None without them."""
+    if (options.draft_probs is None) != (options.target_probs is None):
         raise InvalidParameter(
-            "--draft and --target go together; got one of them. Give both, or neither."
+            "--draft-probs and --target-probs go together; got one of them. Give both, or neither."
         )
-    return None if options.draft is None else (options.draft, options.target)
+    return None if options.draft_probs is None else (options.draft_probs, options.target_probs)
 
 
-def _candidate(options: argparse.Namespace) -> Candidate:
+def _candidate(options: SimpleNamespace) -> Candidate:
     """Return what module:function names, as the kind of candidate that it is."""
     found: Any
     found, name = find(options.callable)
@@ -255,7 +243,7 @@ def _candidate(options: argparse.Namespace) -> Candidate:
         if len(settings.get("temperatures", ())) != 1:
             raise InvalidParameter(
                 f"{name!r} takes four arguments: its temperature is its own. Give it: "
-                "--temperature 0.7, say."
+                "--temperatures 0.7, say."
             )
         return LogitCandidate(
             lambda p, q, x, uniforms, heat: found(p, q, x, uniforms), name, **settings
@@ -277,14 +265,14 @@ def _candidate(options: argparse.Namespace) -> Candidate:
     return made
 
 
-def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
     """Return the mode, which what is said of the callable may imply, and what is said of it."""
     processing = {
         "top_k": options.top_k,
         "top_p": options.top_p,
         "min_p": options.min_p,
         "order": options.order,
-        "temperatures": options.temperature,
+        "temperatures": options.temperatures,
     }
     logits = {name: value for name, value in processing.items() if value is not None}
     tree = {} if options.siblings is None else {"siblings": options.siblings}
@@ -295,7 +283,7 @@ def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         raise InvalidParameter(f"--siblings is of --mode tree; got --mode {mode}. Drop it.")
     if logits and mode != "logits":
         raise InvalidParameter(
-            "--temperature, --top-k, --top-p, --min-p and --order are of --mode logits; got "
+            "--temperatures, --top-k, --top-p, --min-p and --order are of --mode logits; got "
             f"--mode {mode}. Drop them."
         )
     if mode in KINDS and (options.uniforms is not None or options.batched):
@@ -306,7 +294,7 @@ def _settings(options: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     return mode, tree | logits
 
 
-def _uniforms(options: argparse.Namespace) -> Any:
+def _uniforms(options: SimpleNamespace) -> Any:
     """Return how many uniforms a call may use, as --uniforms says; None unless it is given."""
     if options.uniforms is None:
         return None

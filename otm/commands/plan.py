@@ -1,95 +1,105 @@
 """``otm plan``: from an engine's record of acceptance to a number of drafts, on one screen.
 
-Exit status: 0 answered, 2 the record or the costs cannot be read. What is printed stands in
+Exit status: 0 answered, 2 the record or the costs cannot be read. The answer is made in
 `plan_report`, which is imported when the command runs.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Annotated, Literal
 
-import argparse
-import sys
-from typing import Any
+import typer
 
-from otm.commands.printing import print_report
-from otm.errors import OtmError
+from otm.commands.options import BatchSizes, Json, numbers
+from otm.commands.printing import deliver, print_report
+
+COSTS = "Costs"
 
 
-def register(commands: Any) -> None:
-    """Add the command to a parser's commands."""
-    plan: argparse.ArgumentParser = commands.add_parser(
-        "plan",
-        help="how many drafts pay, from an engine's record of acceptance?",
-        epilog=(
-            "Records: counters, logs, JSON or CSV of vLLM, SGLang, TensorRT-LLM, llama.cpp, "
-            "AIPerf, SpecForge, speculators (docs/records.md). Exit status: 0 answered, 2 not "
-            "carried out."
+def plan(
+    context: typer.Context,
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Records of one form; - for standard input."),
+    ],
+    since: Annotated[
+        str | None, typer.Option(metavar="FILE", help="An earlier scrape, which is taken off.")
+    ] = None,
+    max_drafts: Annotated[
+        int | None,
+        typer.Option(metavar="L", help="Most drafts a step, where a mean does not say it."),
+    ] = None,
+    extend: Annotated[
+        int | None,
+        typer.Option(
+            metavar="L", help="Go on to L drafts at the rate of the last measured position."
         ),
-    )
-    plan.add_argument(
-        "files",
-        nargs="+",
-        metavar="FILE",
-        help="what the engine wrote, of one form, which is recognised; - for standard input",
-    )
-    plan.add_argument("--since", metavar="FILE", help="an earlier scrape, which is taken off")
-    plan.add_argument(
-        "--drafts", type=int, metavar="L", help="most drafts a step, where a mean does not say it"
-    )
-    plan.add_argument("--draft-ms", type=float, metavar="MS", help="one draft step")
-    plan.add_argument(
-        "--target-ms",
-        metavar="MS",
-        help="one target call, or by number of drafts checked, 0 among them: 0:20,4:21,8:24",
-    )
-    plan.add_argument(
-        "--times",
-        action="store_true",
-        help="take a step's time from the record, beside --target-ms without speculation",
-    )
-    plan.add_argument(
-        "--costs",
-        nargs="+",
-        metavar="COSTS",
-        help="measured costs instead: records of `latency` or `advise`, or JSON",
-    )
-    plan.add_argument(
-        "--batch", type=int, nargs="+", metavar="N", help="batch sizes (default: the measured ones)"
-    )
-    plan.add_argument(
-        "--context",
-        type=int,
-        nargs="+",
-        metavar="N",
-        help="context lengths (default: the measured ones)",
-    )
-    plan.add_argument(
-        "--extend",
-        type=int,
-        metavar="L",
-        help="go on to L drafts at the last measured position's rate",
-    )
-    plan.add_argument(
-        "--extrapolate-costs", action="store_true", help="continue costs beyond what was measured"
-    )
-    plan.add_argument(
-        "--confidence", type=float, default=0.95, help="of the intervals (default: %(default)s)"
-    )
-    plan.add_argument(
-        "--json", action="store_true", help="print the answer's numbers as JSON instead of words"
-    )
-    plan.add_argument(
-        "--settings",
-        choices=("vllm",),
-        help="print draft lengths by batch size for this engine, as JSON, instead of the answer",
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(metavar="X", help="Confidence of the intervals.")
+    ] = 0.95,
+    json: Json = None,
+    engine: Annotated[
+        Literal["vllm"] | None,
+        typer.Option(
+            help="Print draft lengths by batch size for this engine instead of the answer."
+        ),
+    ] = None,
+    draft_ms: Annotated[
+        float | None,
+        typer.Option(metavar="MS", help="Milliseconds of one draft step.", rich_help_panel=COSTS),
+    ] = None,
+    target_ms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MS",
+            help="Milliseconds of one target call, or by number of drafts: 0:20,4:21,8:24.",
+            rich_help_panel=COSTS,
+        ),
+    ] = None,
+    times: Annotated[
+        bool,
+        typer.Option(
+            "--times",
+            help="Take a step's time from the record; needs --target-ms without speculation.",
+            rich_help_panel=COSTS,
+        ),
+    ] = False,
+    costs: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Measured costs instead: a record of latency or advise, or JSON; may be repeated.",
+            rich_help_panel=COSTS,
+        ),
+    ] = None,
+    batch_sizes: BatchSizes = None,
+    context_lengths: Annotated[
+        Sequence[int] | None,
+        numbers("Context lengths (default: the measured ones).", panel=COSTS),
+    ] = None,
+    extrapolate_costs: Annotated[
+        bool,
+        typer.Option(
+            "--extrapolate-costs",
+            help="Continue costs beyond the measured range.",
+            rich_help_panel=COSTS,
+        ),
+    ] = False,
+) -> int:
+    """Plan draft lengths.
+
+    Records: counters, logs, JSON or CSV of vLLM, SGLang, TensorRT-LLM, llama.cpp, AIPerf,
+    SpecForge, speculators (docs/records.md). Exit status: 0 answered, 2 not carried out.
+    """
+    from otm.commands.plan_report import (  # noqa: PLC0415  # --help needs none of it
+        answer,
+        read_record,
     )
 
-
-def run(options: argparse.Namespace) -> int:
-    """Print the answer that the options ask for and return the exit status."""
-    from otm.commands import plan_report  # noqa: PLC0415  # --help needs none of it
-
-    try:
-        return 0 if print_report(plan_report.answer(options), command="plan") else 2
-    except OtmError as error:
-        print(f"otm plan: {error}", file=sys.stderr)
-        return 2
+    options = SimpleNamespace(**context.params)
+    record = read_record(options)
+    arrived = json == "-" or print_report(answer(options, record), command="plan")
+    if json is not None:
+        arrived &= deliver(json, answer(options, record, as_json=True), command="plan")
+    return 0 if arrived else 2

@@ -6,12 +6,12 @@ compared, and where the answer ends because the measurements end.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -48,32 +48,35 @@ COST_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Draft steps in target calls that are gone through where no costs are given."""
 
 
-def answer(options: argparse.Namespace) -> str:
-    """Return the answer that the options ask for."""
+def read_record(options: SimpleNamespace) -> AcceptanceRecord:
+    """Return the record that the options name."""
     record = AcceptanceRecord.together([read_acceptance(file) for file in options.files])
-    if options.since is not None:
-        record = record.since(read_acceptance(options.since))
+    return record if options.since is None else record.since(read_acceptance(options.since))
+
+
+def answer(options: SimpleNamespace, record: AcceptanceRecord, *, as_json: bool = False) -> str:
+    """Return the answer that the options ask for, in words or as JSON."""
     costs = _costs(options, record)
-    if options.settings is not None:
+    if options.engine is not None:
         return json.dumps(_vllm_table(options, record, costs))
     if not record.measured:
-        return _of_mean(options, record, costs)
+        return _of_mean(options, record, costs, as_json=as_json)
     if costs is None:
         plans = _by_ratio(options, record)
-        if options.json:
+        if as_json:
             ratios = dict(zip(map(str, COST_RATIOS), plans, strict=True))
             return _json(options, record, {"by_draft_cost": ratios})
         return "\n".join(_without_costs(options, record, plans))
     plan = plan_lengths(
         record,
         costs,
-        batches=options.batch,
-        contexts=options.context,
+        batches=options.batch_sizes,
+        contexts=options.context_lengths,
         extend=options.extend,
         extrapolate_costs=options.extrapolate_costs,
         confidence=options.confidence,
     )
-    if options.json:
+    if as_json:
         return _json(options, record, plan)
     lines = [
         *_headline(plan),
@@ -88,7 +91,7 @@ def answer(options: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def _json(options: argparse.Namespace, record: AcceptanceRecord, answer: object) -> str:
+def _json(options: SimpleNamespace, record: AcceptanceRecord, answer: object) -> str:
     """Return what was read and the answer as JSON; what is not known is null."""
     told = {
         "record": {
@@ -121,10 +124,10 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _costs(options: argparse.Namespace, record: AcceptanceRecord) -> CostSurface | None:
+def _costs(options: SimpleNamespace, record: AcceptanceRecord) -> CostSurface | None:
     """Return the surface that the options give, None if they give none."""
     given = [options.draft_ms is not None, options.target_ms is not None]
-    if options.costs is not None:
+    if options.costs:
         if any(given):
             raise InvalidParameter(
                 "--costs stands for --draft-ms and --target-ms; got both. Drop one of them."
@@ -145,19 +148,19 @@ def _costs(options: argparse.Namespace, record: AcceptanceRecord) -> CostSurface
     )
 
 
-def _timed(options: argparse.Namespace, record: AcceptanceRecord) -> CostSurface:
+def _timed(options: SimpleNamespace, record: AcceptanceRecord) -> CostSurface:
     """Return costs of which the record tells a step's time, and the user a call's."""
-    times, drafts = record.times, record.drafts_per_step or record.length or options.drafts
+    times, drafts = record.times, record.drafts_per_step or record.length or options.max_drafts
     if times is None or not drafts or options.target_ms is None or options.draft_ms is not None:
         raise InvalidParameter(
             "--times needs a record with times and drafts a step, and --target-ms, what a token "
             "takes without speculation; one is missing, or --draft-ms is there. A log of the "
             "engine without speculation says it."
         )
-    running = options.batch[0] if options.batch else times.usual
+    running = options.batch_sizes[0] if options.batch_sizes else times.usual
     if running not in times.token:
         raise InvalidParameter(
-            f"--batch is a number of running requests in the record; got {running}. It has "
+            f"--batch-sizes is a number of running requests in the record; got {running}. It has "
             f"{list(times.token)[:9]}."
         )
     step, calls = times.token[running] * record.mean, _by_drafts(options.target_ms)
@@ -187,22 +190,22 @@ def _by_drafts(text: str) -> dict[int, float]:
 
 
 def _vllm_table(
-    options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None
+    options: SimpleNamespace, record: AcceptanceRecord, costs: CostSurface | None
 ) -> dict[str, object]:
     if costs is None:
         raise InvalidParameter(
             "Draft lengths by batch size need costs; none are given. Pass --costs."
         )
-    contexts = options.context or costs.contexts[-1:]
+    contexts = options.context_lengths or costs.contexts[-1:]
     if len(contexts) != 1:
         raise InvalidParameter(
-            f"vLLM's table is for one context length; got {contexts}. Pass one --context."
+            f"vLLM's table is for one context length; got {contexts}. Pass one --context-lengths."
         )
     return vllm_lengths(
         record,
         costs,
         context=contexts[0],
-        max_batch=None if options.batch is None else max(options.batch),
+        max_batch=None if options.batch_sizes is None else max(options.batch_sizes),
         extend=options.extend,
         extrapolate_costs=options.extrapolate_costs,
     )
@@ -274,7 +277,7 @@ def _interval_words(plan: LengthPlan, where: str = "in brackets") -> str:
     }[plan.estimate.clusters]
 
 
-def _record(options: argparse.Namespace, record: AcceptanceRecord) -> Iterator[str]:
+def _record(options: SimpleNamespace, record: AcceptanceRecord) -> Iterator[str]:
     """Say what was read, and what it cannot say."""
     steps = f"{record.steps:,.0f} steps" if record.steps is not None else "rates without counts"
     parts = f"{len(record.parts):,} {record.unit}{'s' if len(record.parts) > 1 else ''}"
@@ -371,7 +374,7 @@ def _table(plan: LengthPlan) -> Iterator[str]:
     if any(choice.verdict == "undecided" for choice in plan.choices):
         yield "  ? the interval contains 1"
     if len(plan.choices) > MAX_ROWS:
-        yield f"  … {len(plan.choices) - MAX_ROWS} more; --batch and --context choose"
+        yield f"  … {len(plan.choices) - MAX_ROWS} more; --batch-sizes and --context-lengths choose"
 
 
 def _by_length(plan: LengthPlan, choice: LengthChoice) -> Iterator[str]:
@@ -413,7 +416,7 @@ def _limits(plan: LengthPlan, record: AcceptanceRecord) -> Iterator[str]:
 
 
 def _of_mean(
-    options: argparse.Namespace, record: AcceptanceRecord, costs: CostSurface | None
+    options: SimpleNamespace, record: AcceptanceRecord, costs: CostSurface | None, *, as_json: bool
 ) -> str:
     """Answer from a mean: whether what ran pays, and which lengths can."""
     if costs is None:
@@ -421,8 +424,8 @@ def _of_mean(
     else:
         cells = {
             f"{batch} x {context}": (costs, batch, context)
-            for context in options.context or costs.contexts
-            for batch in options.batch or costs.batches
+            for context in options.context_lengths or costs.contexts
+            for batch in options.batch_sizes or costs.batches
         }
     plans = {
         name: plan_mean(
@@ -430,12 +433,12 @@ def _of_mean(
             surface,
             batch=batch,
             context=context,
-            drafts=options.drafts,
+            drafts=options.max_drafts,
             extrapolate_costs=options.extrapolate_costs,
         )
         for name, (surface, batch, context) in cells.items()
     }
-    if options.json:
+    if as_json:
         return _json(options, record, {"break_even_calls": record.mean, "by_cell": plans})
     lines = [*_mean_headline(record, costs, list(plans.values())), ""]
     lines += _record(options, record)
@@ -457,7 +460,7 @@ def _mean_headline(
         yield "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
         yield from even
     elif np.isnan(plan.drafts):
-        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --drafts"
+        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --max-drafts"
         yield from even
     elif plan.over_plain is None:
         known = f"costs are known to {costs.longest} drafts, the engine ran {plan.drafts:.3g}"
@@ -470,7 +473,7 @@ def _mean_headline(
         yield f"{does} {plan.over_plain:.2f} x plain decoding"
         yield f"  {plan.tokens:.2f} tokens and {plan.drafts:.3g} drafts a step"
     if len(plan.lower) == 1:
-        yield "  --drafts L, the most that a step drafts, bounds other lengths"
+        yield "  --max-drafts L, the most that a step drafts, bounds other lengths"
     elif len(plans) == 1:
         yield f"  surely faster than plain decoding: {_lengths(plan.pays)}"
         could = [length for length in plan.could_pay if length not in plan.pays]
@@ -512,7 +515,7 @@ def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:
         yield from columns(rows, right=(0, 1))
 
 
-def _by_ratio(options: argparse.Namespace, record: AcceptanceRecord) -> list[LengthPlan]:
+def _by_ratio(options: SimpleNamespace, record: AcceptanceRecord) -> list[LengthPlan]:
     """Plan for a range of costs."""
     return [
         plan_lengths(
@@ -526,7 +529,7 @@ def _by_ratio(options: argparse.Namespace, record: AcceptanceRecord) -> list[Len
 
 
 def _without_costs(
-    options: argparse.Namespace, record: AcceptanceRecord, plans: Sequence[LengthPlan]
+    options: SimpleNamespace, record: AcceptanceRecord, plans: Sequence[LengthPlan]
 ) -> Iterator[str]:
     """Answer for a range of costs, and ask for them."""
     choices = [plan.choices[0] for plan in plans]

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import textwrap
+from pathlib import Path
 
 WIDTH = 80
 """Columns of a screen."""
@@ -39,6 +40,21 @@ def print_report(text: str, *, command: str) -> bool:
                 file=sys.stderr,
             )
             return False
+    return True
+
+
+def deliver(path: str, text: str, *, command: str) -> bool:
+    """Write a text to a file, - for the standard output, and return whether it arrived."""
+    if path == "-":
+        return print_report(text, command=command)
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        print(
+            f"otm {command}: {path} cannot be written ({error.strerror}). Name another file.",
+            file=sys.stderr,
+        )
+        return False
     return True
 
 

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from analysis import __main__ as application
+from analysis.commands import COMMANDS
 from analysis.files import SHIPPED_PAIR
+from otm.__main__ import main
 
 
 class Ended(NamedTuple):
@@ -29,12 +30,10 @@ def command(
     """Run the command line with the given words as text."""
 
     def run(*words: object) -> Ended:
-        monkeypatch.setattr("sys.argv", ["analysis", *map(str, words)])
-        try:
-            code = application.main()
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        return Ended(code, *capsys.readouterr())
+        monkeypatch.setattr("sys.argv", ["otm", *map(str, words)])
+        # of the checkout, which an installation knows under another name
+        monkeypatch.setattr("otm.commands.app.further", lambda: COMMANDS)
+        return Ended(main(), *capsys.readouterr())
 
     return run
 
@@ -58,7 +57,7 @@ def refused(command: Callable[..., Ended]) -> Callable[..., str]:
     def run(*words: object) -> str:
         ended = command(*words)
         assert ended.code == 2, ended.out
-        assert "\nerror: " in f"\n{ended.err}" and "Traceback" not in ended.err
+        assert f"\notm {words[0]}: " in f"\n{ended.err}" and "Traceback" not in ended.err
         assert len(ended.err) < 1_000
         return ended.err
 

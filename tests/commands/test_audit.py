@@ -7,12 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from otm.__main__ import main
 from otm.audit import candidate, one_token, standard_problems, templates, trees
-from otm.commands import audit, audit_run
+from otm.commands import audit, audit_run, options
 from otm.drafts import LAWS
 from otm.logits import ORDERS
 from tests.paths import ROOT
@@ -96,8 +97,8 @@ FILES = {
     "fair.jsonl": "\n".join(LINES),
     "stuck.jsonl": "\n".join(LINES[:1] * 100),
 }
-ONE_MODEL = ["--draft", "1/2,1/2", "--target", "1/2,1/2"]
-PAIR = ["--draft", "3/4,1/4", "--target", "0.5,0.5"]
+ONE_MODEL = ["--draft-probs", "1/2,1/2", "--target-probs", "1/2,1/2"]
+PAIR = ["--draft-probs", "3/4,1/4", "--target-probs", "0.5,0.5"]
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +119,7 @@ def kernels(tmp_path, monkeypatch):
         (["audited_kernels:slanted", *PAIR], 0, "the law is known to ±"),
         (["audited_kernels:one_token", *PAIR, "--drafts", "1"], 0, "1 draft, 2 tokens"),
         (["audited_kernels:step", *PAIR], 0, "a step that drafts by itself"),
-        (["audited_kernels:maximal", *PAIR, "--drafts", "1", "2"], 0, "1..2 drafts"),
+        (["audited_kernels:maximal", *PAIR, "--drafts", "1,2"], 0, "1..2 drafts"),
         (
             ["audited_kernels:peeking", *ONE_MODEL],
             0,
@@ -153,14 +154,18 @@ def kernels(tmp_path, monkeypatch):
         ),
         (["audited_kernels:text"], 1, "a generation of 1 row"),
         (["audited_kernels:greedy"], 1, "temperature 1"),
-        (["audited_kernels:greedy", "--temperature", "0"], 0, "`audited_kernels:greedy`: lossless"),
         (
-            ["audited_kernels:hot", "--mode", "logits", "--temperature", "1"],
+            ["audited_kernels:greedy", "--temperatures", "0"],
+            0,
+            "`audited_kernels:greedy`: lossless",
+        ),
+        (
+            ["audited_kernels:hot", "--mode", "logits", "--temperatures", "1"],
             0,
             "`audited_kernels:hot`: lossless",
         ),
-        (["audited_kernels:hot", "--temperature", "0.5"], 1, "not lossless"),
-        (["audited_kernels:hot", "--temperature", "1", "--min-p", "0.5"], 1, "not lossless"),
+        (["audited_kernels:hot", "--temperatures", "0.5"], 1, "not lossless"),
+        (["audited_kernels:hot", "--temperatures", "1", "--min-p", "0.5"], 1, "not lossless"),
         (["--log", "counters.txt"], 2, "say how much is possible"),
         (["--log", "counters.txt", "--expected", "0.9,0.7"], 2, "no higher than a lossless"),
         (["--log", "counters.txt", "--expected", "0.8"], 1, "not lossless"),
@@ -245,16 +250,18 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         ([":verify"], "module:function"),
         (["absent_file.py"], "is no file"),
         ([], "module:function"),
-        (["audited_kernels:maximal", "--draft", "1/2,1/2"], "go together"),
-        (["audited_kernels:maximal", "--draft", "1/2,1/4", "--target", "1/2,1/2"], "must sum to 1"),
+        (["audited_kernels:maximal", "--draft-probs", "1/2,1/2"], "go together"),
+        (
+            ["audited_kernels:maximal", "--draft-probs", "1/2,1/4", "--target-probs", "1/2,1/2"],
+            "must sum to 1",
+        ),
         (["audited_kernels:maximal", "--uniforms", "two"], "--uniforms"),
         (
-            ["audited_kernels:maximal", "--draft", "1,0;0,1", "--target", "1/2,1/2"],
+            ["audited_kernels:maximal", "--draft-probs", "1,0;0,1", "--target-probs", "1/2,1/2"],
             "one row each",
         ),
-        (["audited_kernels:maximal", "--drafts", "0"], "at least 1"),
-        (["otm:Maximal", "--draft", "1e999999999", "--target", "1"], "finite"),
-        (["otm:Maximal", "--draft", "nan", "--target", "1"], "finite"),
+        (["otm:Maximal", "--draft-probs", "1e999999999", "--target-probs", "1"], "finite"),
+        (["otm:Maximal", "--draft-probs", "nan", "--target-probs", "1"], "finite"),
         (["--log", "absent.jsonl"], "regular file"),
         (["audited_kernels:maximal", "--log", "x"], "got both"),
         (["audited_kernels:one_token", "--mode", "exact"], "is a verifier of blocks"),
@@ -275,12 +282,19 @@ def test_what_cannot_be_carried_out(arguments, said, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--draft", "x"], ["--draft", "1/0"], ["--draft", "1/1e-400"], ["--mode", "guess"]],
+    ("arguments", "said"),
+    [
+        (["--draft-probs", "x"], "probabilities are decimals"),
+        (["--draft-probs", "1/0"], "probabilities are decimals"),
+        (["--draft-probs", "1/1e-400"], "probabilities are decimals"),
+        (["--mode", "guess"], "'guess' is not one of"),
+        (["--drafts", "0"], "numbers start at 1"),
+    ],
 )
-def test_usage(arguments):
-    with pytest.raises(SystemExit, match="2"):
-        main(["audit", "a:b", *arguments])
+def test_usage(arguments, said, capsys):
+    assert main(["audit", "a:b", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line and line.startswith("otm audit: ") and "otm audit --help" in line
 
 
 @pytest.mark.parametrize(
@@ -399,12 +413,61 @@ def test_results_for_machines(tmp_path):
     assert main(["audit", "audited_kernels:maximal", *PAIR, "--json", absent]) == 2
 
 
-def test_what_the_parser_names_is_what_the_library_has():
-    """It is written down twice, so that --help answers without the library."""
-    assert sorted(audit_run.law_name(law) for law in LAWS) == list(audit.LAWS)
-    assert sorted(ORDERS) == list(audit.ORDERS)
-    assert (trees.SIBLINGS, templates.TEMPLATES) == (audit.SIBLINGS, audit.TEMPLATES)
-    assert candidate.NOISE == audit.NOISE
+def test_an_audit_is_repeated_from_its_record(tmp_path, capsys):
+    file = tmp_path / "audit.json"
+    words = ["audited_kernels:trusting", *PAIR, "--drafts", "1-2", "--seed", "3"]
+    assert main(["audit", *words, "--json", str(file)]) == 1
+    first = json.loads(file.read_text(encoding="utf-8"))
+    assert main(["audit", "--settings", str(file), "--json", "-"]) == 1
+    found = capsys.readouterr().out
+    assert json.loads(found[found.index("{\n") :]) == first
+    assert first["options"]["draft-probs"] == [[0.75, 0.25]] and "json" not in first["options"]
+    assert (
+        main(["audit", "--settings", str(file), "--drafts", "1", "otm:Maximal"]) == 0
+    )  # the command line wins
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "sed = 3",
+            "options.toml has 'sed', which is no option of the command. Did you mean 'seed'?",
+        ),
+        ("zzz = 3", "options.toml has 'zzz', which is no option of the command. Leave it out."),
+        ("= 3", "options.toml must be TOML"),
+        ("{}", "options.toml must be TOML, or a JSON record with options"),
+        ('seed = "x"', "'--seed'"),
+        (None, "options.toml must be TOML"),
+    ],
+)
+def test_settings_that_cannot_be_read(text, said, capsys):
+    if text is not None:
+        Path("options.toml").write_text(text, encoding="utf-8")
+    assert main(["audit", "otm:Maximal", "--settings", "options.toml"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+def test_settings_in_toml(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Path("kernels_at_home.py").write_text(KERNELS, encoding="utf-8")
+    Path("options.toml").write_text(
+        'draft-probs = "3/4,1/4"\ntarget-probs = [[0.5, 0.5]]\ndrafts = [1]\n'
+        'callable = "~/kernels_at_home.py:trusting"\nbatched = false\n',
+        encoding="utf-8",
+    )
+    assert main(["audit", "--settings", "options.toml", "--json", "-"]) == 1
+    assert json.loads(capsys.readouterr().out)["options"]["callable"][:2] == "~/"
+
+
+def test_words_of_options_are_those_of_the_library():
+    """They are written down twice, so that --help answers without the library."""
+    assert sorted(audit_run.law_name(law) for law in LAWS) == list(get_args(audit.LawName))
+    assert set(ORDERS) == set(get_args(options.Names))
+    assert get_args(audit.Siblings) == trees.SIBLINGS
+    assert get_args(audit.Template) == templates.TEMPLATES
+    assert get_args(audit.Noise) == candidate.NOISE
     known = standard_problems.SECONDS, standard_problems.SHRINKING
     assert known == (audit.SECONDS, audit.SHRINKING)
-    assert set(audit.MODES) == {"auto", *audit_run.AUDITED, *audit_run.KINDS}
+    assert set(get_args(audit.Mode)) == {"auto", *audit_run.AUDITED, *audit_run.KINDS}

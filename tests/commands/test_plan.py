@@ -90,8 +90,8 @@ def answer(capsys, *words):
         ),
         (
             COUNTERS,
-            f"--draft-ms 2 --target-ms 20 --batch {' '.join(map(str, range(1, 31)))}",
-            ["20 more; --batch and --context choose"],
+            "--draft-ms 2 --target-ms 20 --batch-sizes 1-30",
+            ["20 more; --batch-sizes and --context-lengths choose"],
         ),
         # Draft lengths that differ, with their bounds where they cannot be corrected.
         (
@@ -148,7 +148,7 @@ def answer(capsys, *words):
         ),
         (DECODE, "--times --target-ms 20", ["pays, 1.56 x plain decoding"]),
         (UNTOLD, COSTS, ["IT DEPENDS ON DRAFTS"]),
-        (UNTOLD, f"{COSTS} --drafts 3", ["1.56 x plain"]),
+        (UNTOLD, f"{COSTS} --max-drafts 3", ["1.56 x plain"]),
         (
             "draft acceptance = 0.6 (78 accepted / 123 generated), mean len = 2.64",
             COSTS,
@@ -163,7 +163,7 @@ def test_answers(capsys, file, text, words, said):
     for part in said:
         assert part in printed
     assert "NOT independent" not in printed or "NOT independent" in said[0]
-    assert main(["plan", str(file), *words.split(), "--json"]) == 0
+    assert main(["plan", str(file), *words.split(), "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["record"]["tokens"] >= 1
 
 
@@ -176,9 +176,9 @@ def test_batch_sizes_and_settings(capsys, file):
     text = answer(capsys, file, "--costs", costs)
     assert text.startswith("SPECULATE in 2 of 3 cells; 0 undecided; in the others do not")
     assert "32 0 0 1; best 0.88" in text and "costs.json: roofline" in text
-    further = ("--extend", "6", "--extrapolate-costs", "--batch", "40")
+    further = ("--extend", "6", "--extrapolate-costs", "--batch-sizes", "40")
     for options, longest, last in (((), 3, [25, 32, 0]), (further, 6, [25, 40, 0])):
-        words = ["plan", str(file), "--costs", str(costs), "--settings", "vllm", *options]
+        words = ["plan", str(file), "--costs", str(costs), "--engine", "vllm", *options]
         assert main(words) == 0
         table = json.loads(capsys.readouterr().out)
         assert table["num_speculative_tokens"] == longest
@@ -194,12 +194,12 @@ def test_batch_sizes_and_settings(capsys, file):
         (COUNTERS, "--draft-ms 2 --target-ms 20 --costs x", "got both"),
         (COUNTERS, "--draft-ms -2 --target-ms 20", "a draft step"),
         (COUNTERS, "--costs absent", "cannot be read"),
-        (COUNTERS, "--settings vllm", "need costs"),
+        (COUNTERS, "--engine vllm", "need costs"),
         (COUNTERS, f"{COSTS} --confidence 1", "confidence"),
         (DECODE, "--times", "--times needs"),
         (DECODE, f"--times {COSTS}", "--times needs"),
         (DECODE, "--times --target-ms 33", "at least its call"),
-        (DECODE, "--times --target-ms 20 --batch 4", "running requests in the record"),
+        (DECODE, "--times --target-ms 20 --batch-sizes 4", "running requests in the record"),
         ("something else", "", "Looked for:"),
     ],
 )
@@ -218,7 +218,7 @@ def test_files_scrapes_and_standard_input(capsys, file):
     log.write_text(DECODE, encoding="utf-8")
     answers = []
     for files in ([file], [late, "--since", file], [file, file]):
-        assert main(["plan", *map(str, files), *COSTS.split(), "--json"]) == 0
+        assert main(["plan", *map(str, files), *COSTS.split(), "--json", "-"]) == 0
         answers.append(json.loads(capsys.readouterr().out))
     first, since, both = answers
     assert since["answer"] == first["answer"]
@@ -227,7 +227,7 @@ def test_files_scrapes_and_standard_input(capsys, file):
     for files in ([file, "--since", late], [file, log], [log, "--since", log]):
         assert main(["plan", *map(str, files)]) == 2
     assert "Counters only rise" in capsys.readouterr().err
-    piped = [sys.executable, "-m", "otm", "plan", "-", *COSTS.split(), "--json"]
+    piped = [sys.executable, "-m", "otm", "plan", "-", *COSTS.split(), "--json", "-"]
     found = subprocess.run(
         piped, input=COUNTERS, capture_output=True, text=True, check=True, cwd=ROOT
     )
@@ -250,7 +250,7 @@ def test_the_page_on_records_shows_what_is_printed(capsys, tmp_path, monkeypatch
     for words, shown in commands:
         assert main(shlex.split(words)) == 0
         assert capsys.readouterr().out == shown, words
-        assert max(map(len, shown.splitlines())) <= WIDTH or "--settings" in words
+        assert max(map(len, shown.splitlines())) <= WIDTH or "--engine" in words
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(compile(example, "records.md", "exec"), {})
     printed = [float(number) for number in re.findall(r"\d+\.\d+", capsys.readouterr().out)]

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from otm import __main__ as otm_command
 from tests.paths import ROOT
 
 # one wheel, on one worker
@@ -97,18 +96,6 @@ def test_the_wheel_holds_the_library_and_the_analysis_under_a_name_of_its_own(
     assert page | weights | {"otm/py.typed"} <= set(names)
 
 
-def test_every_command_is_declared():
-    from analysis.commands.app import app
-
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "entry-points"
-    ]["otm.commands"]
-    assert set(declared) == {
-        str(command.callback.__name__) for command in app.registered_commands if command.callback
-    }
-    assert set(declared) == set(otm_command._ON_MODELS)
-
-
 def test_commands_run_outside_the_checkout(installed):
     installed.see(*site.getsitepackages())
     shown = installed.otm("--help")
@@ -128,9 +115,9 @@ def test_commands_run_outside_the_checkout(installed):
         "1",
         "--threads",
         "1",
-        "--k",
+        "--drafts",
         "1,2",
-        "--max-tokens",
+        "--prompt-tokens",
         "8",
     )
     measured = installed.otm("measure", "--prompts", str(PROMPTS), "--out", "RUN", *small)
@@ -172,7 +159,9 @@ def test_without_the_extra_the_library_works_and_one_sentence_says_what_to_insta
     (line,) = done.stderr.splitlines()
     assert line.startswith("otm measure needs ") and " torch, " in line
     assert line.endswith("pip install 'otm-speculative[analysis]', in a checkout '.[analysis]'")
-    audited = installed.otm("audit", "otm:Maximal", "--draft", "3/4,1/4", "--target", "1/2,1/2")
+    audited = installed.otm(
+        "audit", "otm:Maximal", "--draft-probs", "3/4,1/4", "--target-probs", "1/2,1/2"
+    )
     assert audited.returncode == 0
 
 

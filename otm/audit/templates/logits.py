@@ -4,7 +4,7 @@ audit FILE.py``.
 `verify(draft_logits, target_logits, drafts, uniforms, temperature)` gets logits (V,), or (γ, V) and
 (γ + 1, V) for a block. What it should do with them stands in `LogitCandidate` below; each
 temperature is audited, 0 is greedy. A verifier without the last argument: ``otm audit FILE:function
---mode logits --temperature 0.7``.
+--mode logits --temperatures 0.7``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from figures.paths import DATA
 
 def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path):
     plot = tmp_path / "plot.png"
-    asked = ("--prompt", "Return the number of", "--samples", "500", "--k", "1,2")
+    asked = ("--prompt", "Return the number of", "--samples", "500", "--drafts", "1,2")
     shown = printed("compare", *asked, "--plot", plot, "--device", "cpu")
     assert "V = 4096, temperature 1, cpu" in shown
     table = shown[shown.index("drafts: i.i.d.") :].splitlines()
@@ -38,7 +38,7 @@ def test_compare_takes_the_mean_over_prompts(printed, tmp_path):
     """The mean over prompts, without one prompt's bounds, and trees with intervals."""
     file = tmp_path / "prompts.txt"
     file.write_text("Returns the\nIf True\nThe default\nA list of\nRaises an\nSee also\n")
-    asked = ("--k", "1", "--samples", "0", "--device", "cpu", "--plot", tmp_path / "plot.png")
+    asked = ("--drafts", "1", "--samples", "0", "--device", "cpu", "--plot", tmp_path / "plot.png")
     shown = printed("compare", "--prompts", file, "--nodes", "2", *asked)
     assert "6 contexts of 6 texts" in shown and "tree on shared noise" in shown
     assert "Tunstall" not in shown and "K-SEQ" in shown
@@ -57,8 +57,8 @@ def test_compare_takes_a_prompt_or_a_file(refused, tmp_path):
 
 def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path):
     out = tmp_path / "steps.json"
-    sizes = ("--sequences", "2,2", "--sequences", "1,1")
-    shown = printed("steps", *sizes, "--contexts", "6", "--device", "cpu", "--out", out)
+    sizes = ("--shapes", "2,2", "--shapes", "1,1")
+    shown = printed("steps", *sizes, "--num-contexts", "6", "--device", "cpu", "--out", out)
     assert "K = 1 sequences of L = 1, 6 contexts" in shown
     two, one = json.loads(out.read_text())["tables"]
     assert two["num_drafts"] == two["length"] == 2
@@ -66,13 +66,13 @@ def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path):
     means = {row["name"]: row["mean"] for row in one["rows"]}
     for name in ("optimal, vertex by vertex", "greedy multi-path block verification"):
         assert means["refined scores"] == pytest.approx(means[name], abs=1e-12)
-    assert "K,L" in refused("steps", "--sequences", "8;8")
-    lists = printed("steps", "--drafts", "2", "--contexts", "6", "--device", "cpu")
+    assert "K,L" in refused("steps", "--shapes", "8;8")
+    lists = printed("steps", "--drafts", "2", "--num-contexts", "6", "--device", "cpu")
     assert "threshold race, matched" in lists and "list by belief, matched" in lists
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(f'{{"text": "Return\\nthe {n}"}}\n' for n in range(6)))
     along = ("--prompts", prompts, "--per-text", "2", "--apart", "1", "--device", "cpu")
-    few = ("--nodes", "2", "--numbers", "1", "--noises", "2", "--only", "likeliest tree")
+    few = ("--nodes", "2", "--num-sequences", "1", "--noises", "2", "--only", "likeliest tree")
     texts = printed("steps", *along, *few, "--blur", "0.4")
     assert texts.count("12 contexts of 6 texts") == 2  # the draft's, and the blurred one's
     assert "Pass --nodes" in refused("steps", *along)
@@ -85,7 +85,7 @@ def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path):
 @pytest.mark.long
 def test_steps_compares_a_plan_for_each_context(printed):
     """Too dear for the usual run: nine menus of six texts."""
-    asked = ("--contexts", "6", "--context-tokens", "8", "--device", "cpu")
+    asked = ("--num-contexts", "6", "--context-tokens", "8", "--device", "cpu")
     shown = printed("steps", "--choice", DATA / "advice.json", *asked)
     assert "6 texts of 32 tokens" in shown and "tree on shared noise" in shown
 
@@ -97,8 +97,8 @@ def test_steps_compares_a_plan_for_each_context(printed):
         (("--prompt", "   "), "at least one token"),
         (("--prompt", "x", "--target", "no/such-model-here"), "could not be loaded"),
         (("--prompt", "x", "--device", "tpu9"), "device"),
-        (("--prompt", "x", "--k", "one"), "separated by commas"),
-        (("--prompt", "x", "--k", "0"), "k starts at 1; got 0."),
+        (("--prompt", "x", "--drafts", "one"), "commas between"),
+        (("--prompt", "x", "--drafts", "0"), "numbers start at 1; got 0."),
         (("--prompt", "x", "--plot", "no-such-folder/plot.png"), "existing folder"),
         (("--prompt", "x", "--plot", "plot.xyz"), ".svg"),
         (("--prompt", "x", "--top-p", "2"), "top_p"),
@@ -174,7 +174,7 @@ def test_padding_rows_are_cut_and_noted(edit_json, copied_draft):
 @pytest.mark.parametrize("k", ["1", "2"])
 def test_any_list_of_k_works_and_the_setting_is_said(printed, tmp_path, k):
     """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
-    asked = ("--prompt", "Return", "--k", k, "--samples", "0", "--plot", tmp_path / "p.svg")
+    asked = ("--prompt", "Return", "--drafts", k, "--samples", "0", "--plot", tmp_path / "p.svg")
     setting = ("--temperature", "0.8", "--draft-temperature", "0.6", "--min-p", "0.05")
     assert "V = 4096, temperature 0.8, min-p 0.05, draft temperature 0.6, cpu" in printed(
         "compare", *asked, "--device", "cpu", *setting
@@ -185,15 +185,14 @@ def test_any_list_of_k_works_and_the_setting_is_said(printed, tmp_path, k):
 def test_help_on_a_full_disk_is_a_message():
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [sys.executable, "-m", "analysis", "--help"],
+            [sys.executable, "-m", "otm", "--help"],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
         )
     assert ended.returncode == 2
-    *clock, message = ended.stderr.decode().splitlines()
-    assert message.startswith("error: The output cannot be written")
-    assert all(line.endswith("loading") for line in clock)  # of a slow machine
+    (message,) = ended.stderr.decode().splitlines()
+    assert message.startswith("otm: The output cannot be written")
 
 
 def test_an_interrupt_while_modules_are_loaded_is_no_traceback(tmp_path):
@@ -203,7 +202,7 @@ def test_an_interrupt_while_modules_are_loaded_is_no_traceback(tmp_path):
         "PYTHONPATH": os.pathsep.join([str(tmp_path), str(SHIPPED_PAIR.parents[1])])
     }
     ended = subprocess.run(
-        [sys.executable, "-m", "analysis", "--help"],
+        [sys.executable, "-m", "otm", "--help"],
         env=environment,
         capture_output=True,
         check=False,

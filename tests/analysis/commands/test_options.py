@@ -1,44 +1,69 @@
-"""Groups of options: a parameter of a group's type stands for its options."""
+"""Groups of options, one meaning for each name, and runs repeated from their records."""
 
 import inspect
+import json
+from collections import defaultdict
 
 import pytest
 
 import otm
-from analysis.commands.app import app
+from analysis.commands import COMMANDS
 from analysis.commands.options import grouped, models_of, sampling_of
+from analysis.files import SHIPPED_PAIR
 from analysis.models.processing import Setting
 from analysis.models.source import PairSource
 from otm import Processing
+from otm.commands import COMMANDS as OWN
+from otm.commands.app import load
 
-SAMPLED = ("advise", "compare", "decode", "measure", "steps")
-
-
-def test_every_command_that_samples_has_every_option_of_sampling():
-    commands = {
-        command.callback.__name__: inspect.signature(command.callback)
-        for command in app.registered_commands
-    }
-    for name in SAMPLED:
-        assert set(inspect.signature(sampling_of).parameters) <= set(commands[name].parameters), (
-            name
-        )
-        assert set(inspect.signature(models_of).parameters) <= set(commands[name].parameters), name
+EXCUSED = {
+    "out": "each command makes something of its own, some of them always",
+    "seconds": "an audit, advice and a measurement of latency take different times",
+}
+"""Options of one name with different defaults, and why."""
 
 
-def test_what_a_command_has_itself_does_not_reach_the_group():
+@pytest.fixture(scope="module")
+def commands():
+    return {one.name: load(one) for one in (*OWN, *COMMANDS)}
+
+
+def test_an_option_of_one_name_has_one_type_one_default_and_one_sentence(commands):
+    found = defaultdict(dict)
+    for command in commands.values():
+        assert all(one.help for one in command.params), command.name
+        for one in command.params:
+            if one.param_type_name == "option":
+                meaning = (str(one.type_descriptor.annotation), one.metavar, one.nargs)
+                default = () if one.opts[0][2:] in EXCUSED else (str(one.default),)
+                found[one.opts[0]].setdefault(meaning + default, []).append(command.name)
+    assert {name: kinds for name, kinds in found.items() if len(kinds) > 1} == {}
+    assert set(EXCUSED) <= {name[2:] for name in found}
+
+
+def test_every_command_that_samples_has_every_option_of_sampling(commands):
+    for name in ("advise", "compare", "decode", "rules", "steps", "measure"):
+        known = {one.name for one in commands[name].params}
+        assert set(inspect.signature(models_of).parameters) <= known
+        missing = set(inspect.signature(sampling_of).parameters) - known
+        lists = {"temperature", "draft_temperature", "top_p"} if name == "measure" else set()
+        assert missing == lists
+
+
+def test_a_group_stands_for_its_options():
     found = []
 
-    @grouped
-    def command(*, models: PairSource, temperature: str = "0.5,1", setting: Setting) -> None:
-        found.extend((temperature, setting, models))
+    @grouped(models=models_of, setting=sampling_of, without=("temperature",))
+    def command(*, models: PairSource, temperatures: str = "0.5,1", setting: Setting) -> None:
+        found.extend((temperatures, setting, models))
 
-    command(temperature="2", top_k=3, draft_top_k=5, device="cpu")
+    command(temperatures="2", top_k=3, draft_top_k=5, device="cpu")
     target = Processing(top_k=3)
     assert found == ["2", Setting(Processing(top_k=5), target), PairSource(device="cpu")]
     # the machine's options come last
-    assert list(inspect.signature(command).parameters)[-1] == "trust_remote_code"
-    assert inspect.signature(command).parameters["temperature"].default == "0.5,1"
+    options = inspect.signature(command).parameters
+    assert list(options)[-1] == "trust_remote_code" and "temperature" not in options
+    assert options["temperatures"].default == "0.5,1"
 
 
 def test_the_draft_is_sampled_as_the_target_unless_said():
@@ -48,3 +73,45 @@ def test_the_draft_is_sampled_as_the_target_unless_said():
     assert sampling_of(draft_temperature=0.0).draft == Processing(temperature=0.0)
     with pytest.raises(otm.errors.InvalidParameter, match="top_p"):
         sampling_of(top_p=2.0)
+
+
+def test_a_measurement_is_repeated_from_its_manifest(printed, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("Return the\nIf not\n", encoding="utf-8")
+    small = ("--prompts", prompts, "--prompt-tokens", 4, "--temperatures", "0.7,1", "--bounds")
+    machine = ("--device", "cpu", "--workers", 1, "--threads", 1, "--allow", "a", "--allow", "b")
+    printed("measure", *small, "--drafts", "1-2", *machine, "--out", tmp_path / "one")
+    record = tmp_path / "one" / "manifest.json"
+    printed("measure", "--settings", record, "--out", tmp_path / "two")
+    printed("measure", "--settings", record, "--drafts", "3", "--out", tmp_path / "other")
+    one, two, other = (
+        json.loads((tmp_path / name / "manifest.json").read_text(encoding="utf-8"))
+        for name in ("one", "two", "other")
+    )
+    assert one["settings"] == two["settings"] and one["options"] == two["options"]
+    assert one["options"]["allow"] == ["a", "b"] and "out" not in one["options"]
+    assert other["settings"] == one["settings"] | {"k": [3]}
+    shards = [tmp_path / name / "shards" / "shard-00000.parquet" for name in ("one", "two")]
+    assert shards[0].read_bytes() == shards[1].read_bytes()
+
+
+def test_rules_are_repeated_from_their_record(printed, tmp_path):
+    record = tmp_path / "rules.json"
+    asked = ("--num-texts", 4, "--num-tokens", 4, "--tree-size", 2, "--temperature", 0.8)
+    shown = printed("rules", *asked, "--json", record)
+    assert printed("rules", "--settings", record) == shown
+    again = json.loads(printed("rules", "--settings", record, "--json", "-"))
+    assert again == json.loads(record.read_text(encoding="utf-8"))
+
+
+def test_settings_are_checked_as_the_command_line_is(refused, tmp_path):
+    file = tmp_path / "run.toml"
+    prompts = ("measure", "--prompts", SHIPPED_PAIR / "prompts.txt", "--out", tmp_path / "run")
+    for text, said in (
+        ("temperature = 1", "run.toml has 'temperature', which is no option"),
+        ("drafts = [0, 1]", "'--drafts': numbers start at 1"),
+        ("positions = 'nowhere'", "'nowhere' is not one of"),
+        ("from-trace = 'x'", "goes without --prompts"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        assert said in refused(*prompts, "--settings", file)

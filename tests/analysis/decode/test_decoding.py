@@ -263,7 +263,7 @@ def test_two_runs_do_not_write_to_one_place(refused, tmp_path):
     work, pair = tmp_path / "work", tmp_path / "pair"
     for place in (work, pair):
         with held(place):
-            told = refused("train", "--text", prompts, "--work", work, "--out", pair)
+            told = refused("train", "--corpus", prompts, "--work", work, "--out", pair)
         assert "another one does now. Wait for it." in told
         assert not work.exists() and not pair.exists()
     with held(pair, pair):

@@ -20,7 +20,7 @@ def test_the_command_writes_a_record_that_plans_read(tmp_path, capsys):
     the target's (4, 1).
     """
     out, words = tmp_path / "latency.json", {"device": "cpu", "seconds": 0.0, "any_load": True}
-    latency(out=out, lengths="1,4", batches="1,2", context=16, nodes="0,3", **words)
+    latency(out=out, lengths=[1, 4], batch_sizes=[1, 2], cached_tokens=16, nodes=[0, 3], **words)
     shown, record = capsys.readouterr().out, json.loads(out.read_text(encoding="utf-8"))
     assert "batch = 2" in shown and shown.count("length = 4") == 2
     unit = record["passes"]["target"][1][0]["median"]
@@ -42,7 +42,7 @@ def test_the_command_writes_a_record_that_plans_read(tmp_path, capsys):
     assert cost.target == record["passes"]["target"][1][1]["median"]
     assert cost.draft == record["passes"]["draft"][0][1]["median"]
     with pytest.raises(AnalysisError, match="length 4"):
-        latency(out=out, lengths="1,2", any_load=True)
+        latency(out=out, lengths=[1, 2], any_load=True)
 
 
 @pytest.mark.parametrize(

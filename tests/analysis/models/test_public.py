@@ -117,10 +117,14 @@ def test_no_index_is_a_plain_error(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("compare --prompt The --k 1 --samples 0 --plot plot.png", "V = 4096"),
+        ("compare --prompt The --drafts 1 --samples 0 --plot plot.png", "V = 4096"),
         ("decode --prompts p.txt --out o.jsonl --num-tokens 2 --decoder Gsd(chain(2))", "tokens"),
-        ("latency --lengths 4 --batches 1 --nodes 0 --context 8 --seconds 0 --any-load", "target"),
-        ("experiment table2 --work w --out o --num-prompts 1", "table2-tiny.json"),
+        (
+            "latency --lengths 4 --batch-sizes 1 --nodes 0 --cached-tokens 8 --seconds 0 "
+            "--any-load",
+            "target",
+        ),
+        ("experiment table2 --work w --out o --limit 1", "table2-tiny.json"),
     ],
 )
 def test_commands_take_the_name(printed, tmp_path, monkeypatch, words, wanted):

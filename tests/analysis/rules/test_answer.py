@@ -193,9 +193,9 @@ def test_the_command_on_the_shipped_pair(command, refused, tmp_path):
     record = tmp_path / "record.json"
     counted = {"meta_info": {"spec_verify_ct": 100, "spec_accept_histogram": [60, 40]}}
     record.write_text(json.dumps(counted), encoding="utf-8")
-    asked = ("--texts", 8, "--num-tokens", 4, "--nodes", 2, "--sequences", 2, "--drafting")
+    asked = ("--num-texts", 8, "--num-tokens", 4, "--tree-size", 2, "--sequences", 2, "--drafting")
     gate = ("--rule", "block", "--fail-below", 9, "--beside-dtype", "bfloat16")
-    ended = command("rules", *asked, "--temperature", 0.8, "--record", record, "--json", *gate)
+    ended = command("rules", *asked, "--temperature", 0.8, "--record", record, "--json", "-", *gate)
     assert ended.code == 1 and "below: block has " in ended.err
     assert "models: loading, about " in ended.err and "record: SGLang" in ended.err
     answer = json.loads(ended.out)
@@ -208,7 +208,7 @@ def test_the_command_on_the_shipped_pair(command, refused, tmp_path):
     assert found["block"] == pytest.approx(found["rejection"], abs=1e-12)
     assert "--rule and --fail-below" in refused("rules", "--rule", "block")
     (tmp_path / "none.jsonl").write_text("[]\n", encoding="utf-8")
-    assert "holds none" in refused("rules", "--written", tmp_path / "none.jsonl")
+    assert "holds none" in refused("rules", "--texts", tmp_path / "none.jsonl")
     other = command("rules", *asked, "--rule", "b", "--fail-below", 1)
     assert other.code == 2 and "A rule must be one of" in other.err
 
@@ -233,7 +233,7 @@ def test_the_record_of_the_page_is_that_of_argmax_drafts_along_its_texts():
 
 @pytest.mark.long
 def test_the_page_shows_what_the_command_prints(command):
-    given = ("--written", DATA / "rules_texts.jsonl", "--record", DATA / "rules_record.jsonl")
+    given = ("--texts", DATA / "rules_texts.jsonl", "--record", DATA / "rules_record.jsonl")
     found = command("rules", "--temperature", 0.7, "--top-p", 0.95, *given)
     page = (ROOT / "docs" / "howto" / "rules.md").read_text(encoding="utf-8")
     assert found.out.strip() in page

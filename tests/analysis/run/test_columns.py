@@ -315,7 +315,7 @@ def test_trees_want_texts_of_the_target():
     with pytest.raises(AnalysisError, match="--positions target"):
         check_settings(Settings(trees=(8,)), positions=("text", "target"))
     short = Settings(trees=(8,), positions="target", new_tokens=DEPTH - 1)
-    with pytest.raises(AnalysisError, match="--new-tokens 16"):
+    with pytest.raises(AnalysisError, match="--num-tokens 16"):
         check_settings(short, positions=("text", "target"))
     assert tree_statistics(()) == []
 

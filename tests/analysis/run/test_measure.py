@@ -486,19 +486,22 @@ def test_what_lies_beside_a_trace_is_not_read(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--k", "0"), "k starts at 1; got 0."),
-        (("--k", "8-1"), "8-1 runs backwards; write 1-8."),
-        (("--k", "a"), "ranges"),
-        (("--temperature", "-1"), "must be a finite number ≥ 0; got -1.0"),
-        (("--temperature", "nan"), "must be a finite number ≥ 0; got nan"),
-        (("--draft-temperature", "1e400"), "must be a finite number ≥ 0; got inf"),
-        (("--top-p", "0"), "top_p"),
-        (("--positions", "on-polcy"), "one of text, target, draft, on-policy; got 'on-polcy'"),
+        (("--drafts", "0"), "numbers start at 1; got 0."),
+        (("--drafts", "8-1"), "8-1 runs backwards; write 1-8."),
+        (("--drafts", "a"), "ranges"),
+        (("--temperatures", "-1"), "must be a finite number ≥ 0; got -1.0"),
+        (("--temperatures", "nan"), "must be a finite number ≥ 0; got nan"),
+        (("--draft-temperatures", "1e400"), "must be a finite number ≥ 0; got inf"),
+        (("--top-ps", "0"), "top_p"),
+        (
+            ("--positions", "on-polcy"),
+            "'on-polcy' is not one of 'text', 'target', 'draft', 'on-policy'",
+        ),
         (("--out", "{}/file"), "--out must be a folder"),
         (("--out", "/proc/run"), "The folder cannot be made; choose another --out."),
         (("--shards", "3:1"), "START:STOP"),
         (("--workers", "0"), "from 1 to 1024"),
-        (("--dtype", "int8"), "'float32', 'float16' or 'bfloat16'"),
+        (("--dtype", "int8"), "'float32', 'float16', 'bfloat16'"),
         (("--dataset", "also"), "either"),
         (("--from-trace", "x"), "goes without"),
     ],
@@ -542,13 +545,13 @@ def test_a_trace_goes_without_what_was_chosen_when_it_was_recorded(
     printed, refused, trace, tmp_path
 ):
     run = tmp_path / "run"
-    common = ("measure", "--from-trace", trace, "--out", run, "--k", "1,2")
+    common = ("measure", "--from-trace", trace, "--out", run, "--drafts", "1,2")
     # The default's value is refused, too: it would be a claim about the recording.
-    useless = {"--temperature": "1.0", "--top-p": "0.9", "--positions": "draft"}
-    useless |= {"--save-logits": "3", "--draft-temperature": "2"}
+    useless = {"--temperatures": "1.0", "--top-ps": "0.9", "--positions": "draft"}
+    useless |= {"--save-logits": "3", "--draft-temperatures": "2"}
     error = refused(*common, *(word for option in useless.items() for word in option))
     assert "positions it was recorded with; --from-trace goes without" in error
-    assert all(name in error for name in useless) and "--k" not in error
+    assert all(name in error for name in useless) and "--drafts" not in error
     assert not run.exists()
     printed(*common, "--threads", "1", "--shard-size", "8")
     settings = json.loads((run / "manifest.json").read_text())["settings"]
@@ -641,7 +644,7 @@ def test_processes_are_started_for_what_is_wanted_after_compiling_once(
 
 
 def test_commands_measure_and_merge(printed, trace, tmp_path):
-    common = ("measure", "--from-trace", trace, "--shard-size", "8", "--k", "1-2")
+    common = ("measure", "--from-trace", trace, "--shard-size", "8", "--drafts", "1-2")
     for name, shards in (("a", "0:2"), ("b", "2:4")):
         shown = printed(*common, "--out", tmp_path / name, "--shards", shards)
         assert "2 of 4 shards, 2 of them now" in shown

@@ -2,6 +2,8 @@
 measured.
 """
 
+import contextlib
+import io
 import json
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from analysis.commands.app import app  # noqa: E402
+from analysis.commands import COMMANDS  # noqa: E402
 from analysis.errors import AnalysisError  # noqa: E402
 from analysis.files import SHIPPED_PAIR  # noqa: E402
 from analysis.models.causal import pair_models  # noqa: E402
@@ -20,6 +22,7 @@ from analysis.provenance import file_digest  # noqa: E402
 from analysis.train import corpus, draft_training as t  # noqa: E402
 from analysis.train.corpus import Corpus, Document  # noqa: E402
 from analysis.train.distillation import Distillation  # noqa: E402
+from otm.__main__ import main  # noqa: E402
 
 DRAFTS = SHIPPED_PAIR.parent / "drafts"
 FIELDS = {
@@ -37,8 +40,6 @@ FIELDS = {
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """A draft for the shipped target, and the command's output."""
-    from typer.testing import CliRunner
-
     place = tmp_path_factory.mktemp("distil")
     (place / "recipe.json").write_text(json.dumps(FIELDS))
     words = ["--target", str(SHIPPED_PAIR / "target"), "--threads", "1"]
@@ -55,10 +56,11 @@ def written(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         # the docstrings of all packages take minutes to gather
         patch.setattr(corpus, "from_installed_packages", lambda constraints: texts)
-        result = CliRunner().invoke(app, ["train", *words, *places], catch_exceptions=False)
+        patch.setattr("otm.commands.app.further", lambda: COMMANDS)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            assert main(["train", *words, *places]) == 0
     torch.set_num_threads(threads)
-    assert result.exit_code == 0, result.output
-    return place / "draft", result.output
+    return place / "draft", said.getvalue()
 
 
 def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(written):
@@ -147,16 +149,10 @@ def test_a_committed_draft_is_the_one_of_its_record_and_card(folder):
     assert all(value.isfinite().all() for value in weights.values())
 
 
-def test_a_target_that_is_not_there_is_told_before_any_text_is_read(tmp_path):
-    from typer.testing import CliRunner
-
-    words = ["train", "--target", str(tmp_path / "nowhere"), "--text", str(tmp_path / "none.txt")]
-    found = CliRunner().invoke(
-        app, [*words, "--out", str(tmp_path / "draft"), "--work", str(tmp_path / "work")]
-    )
-    assert isinstance(found.exception, AnalysisError) and "nowhere does not exist" in str(
-        found.exception
-    )
+def test_a_target_that_is_not_there_is_told_before_any_text_is_read(refused, tmp_path):
+    words = ("--target", tmp_path / "nowhere", "--corpus", tmp_path / "none.txt")
+    places = ("--out", tmp_path / "draft", "--work", tmp_path / "work")
+    assert "nowhere does not exist" in refused("train", *words, *places)
 
 
 def test_a_recipe_that_the_target_has_no_layers_for_is_refused(tmp_path):

@@ -1,0 +1,171 @@
+"""The command line as one group, which imports the module of a command when the command runs."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import inspect
+import re
+from collections.abc import Iterable
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from otm._machine.progress import clock, say
+from otm.commands import COMMANDS, Command
+from otm.commands.printing import discard_stdout, escape_unencodable
+from otm.errors import OtmError
+
+DISTRIBUTION = "otm-speculative"
+
+GROUP = "otm.commands"
+"""The entry points that name further lists of commands."""
+
+
+def further() -> Iterable[Command]:
+    """Return the commands of other packages."""
+    return [one for entry in metadata.entry_points(group=GROUP) for one in entry.load()]
+
+
+def run(words: list[str]) -> int:
+    """Run the command line with given words and return the exit status."""
+    escape_unencodable()
+    name = " ".join(["otm", *(word for word in words[:1] if not word.startswith("-"))])
+    try:
+        return int(get_command(app)(words, prog_name="otm", standalone_mode=False) or 0)
+    except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # typer keeps the class to itself
+            say(error.format_message(), error=True)
+            return error.exit_code
+        place = getattr(error, "ctx", None)
+        name = place.command_path if place else name
+        said = error.format_message()
+        said += f"{'' if said[-1:] in '.?' else '.'} See {name} --help."
+    except OtmError as error:
+        said = str(error)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            said = f"A file's name is too long for the disk: {str(error.filename)[:80]!r}…."
+        elif error.filename is None and error.errno == errno.ENOSPC:
+            discard_stdout()
+            said = f"The output cannot be written ({error.strerror}). Send it elsewhere."
+        else:
+            raise
+    say(f"{name}: {said}", error=True)
+    return 2
+
+
+class _Panels(TyperCommand):
+    """A command with options in groups in its help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_options(self.get_params(ctx), ctx, formatter)
+
+
+class _Commands(TyperGroup):
+    """A group of the listed commands, which loads one when it is called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.listed = {one.name: one for one in (*COMMANDS, *further())}
+        for name, one in self.listed.items():
+            self.add_command(TyperCommand(name, short_help=one.sentence))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        listed = ((one.panel, one.name, one.sentence) for one in self.listed.values())
+        _write_panels(listed, formatter)
+        _write_options(self.get_params(ctx), ctx, formatter)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        one = self.listed.get(name or "")
+        if one is None:
+            return name, command, rest
+        missing = _missing(one.extra)
+        if missing and not ctx.resilient_parsing:
+            say(
+                f"otm {name} needs {', '.join(missing)}, not installed here: pip install "
+                f"'{DISTRIBUTION}[{one.extra}]', in a checkout '.[{one.extra}]'",
+                error=True,
+            )
+            raise typer.Exit(2)
+        if one.extra and not ctx.resilient_parsing:
+            ctx.with_resource(clock("loading"))
+        return name, command if missing else load(one), rest
+
+
+def _write_options(options: Iterable[Any], ctx: Any, formatter: Any) -> None:
+    shown = ((one, one.get_help_record(ctx)) for one in options)
+    rows = (
+        (getattr(one, "rich_help_panel", None) or f"{one.param_type_name.title()}s", *record)
+        for one, record in shown
+        if record
+    )
+    _write_panels(rows, formatter)
+
+
+def _write_panels(rows: Iterable[tuple[str, str, str]], formatter: Any) -> None:
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for panel, name, text in rows:
+        panels.setdefault(panel, []).append((name, text))
+    for panel, shown in panels.items():
+        with formatter.section(panel):
+            formatter.write_dl(shown)
+
+
+def load(one: Command) -> TyperCommand:
+    """Import a command of the list."""
+    module, _, name = one.function.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    further_help = (inspect.getdoc(function) or "").partition("\n\n")[2]
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(one.name, cls=_Panels, help=f"{one.sentence}\n\n{further_help}")(function)
+    command = get_command(single)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+def _missing(extra: str) -> list[str]:
+    """Return the distributions of an extra that are not installed."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        needed = (
+            re.split(r"[^\w.-]", line)[0]
+            for line in metadata.requires(DISTRIBUTION) or ()
+            if extra and re.search(rf"extra == ['\"]{extra}['\"]", line)
+        )
+        return [name for name in needed if not _version(name)]
+    return []
+
+
+def _version(name: str) -> str | None:
+    return next((found.version for found in metadata.distributions(name=name)), None)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"otm {_version(DISTRIBUTION) or 'not installed'}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=_Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="otm COMMAND --help says more. Commands on models need the extra `analysis`.",
+)
+
+
+@app.callback()
+def otm(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Audit verifiers, plan from records, and measure speculative decoding on models."""

@@ -1,0 +1,198 @@
+"""Options that several commands share, each declared once, and the file that options are read from.
+
+Numbers in a list have commas between, such as 1,2,5-8. An option of one name has one type and one
+default in every command.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from otm._machine.strict_json import plain_json
+
+MOST_NUMBERS = 256
+"""Largest number of values that an option may list."""
+
+PLACES = ("out", "json", "settings")
+"""Options that name a place, which another run has for itself: a record leaves them out."""
+
+
+def integers(text: str | Sequence[int], *, minimum: int = 1) -> list[int]:
+    """Return integers written as 8,1-3, ascending and without repetitions.
+
+    Raises:
+        typer.BadParameter: if they are not integers or ranges, one is below the minimum, or there
+            are more than 256.
+
+    >>> integers("8,1-3"), integers([2, 1])
+    ([1, 2, 3, 8], [1, 2])
+    """
+    text = text if isinstance(text, str) else ",".join(map(str, text))
+    found: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, _, last = part.strip().partition("-")
+            low, high = int(first), int(last or first)
+            if high < low:
+                raise typer.BadParameter(f"{low}-{high} runs backwards; write {high}-{low}.")
+            # more are refused below, without making them all
+            found |= set(range(low, min(high, low + MOST_NUMBERS) + 1))
+    except ValueError as error:
+        raise typer.BadParameter(
+            "integers or ranges have commas between, such as 1,2,4 or 1-8; got "
+            f"{text!r}. Write them so."
+        ) from error
+    if min(found) < minimum:
+        raise typer.BadParameter(f"numbers start at {minimum}; got {min(found)}. Leave it out.")
+    if len(found) > MOST_NUMBERS:
+        raise typer.BadParameter(f"at most {MOST_NUMBERS} numbers; got {text!r}. Drop some.")
+    return sorted(found)
+
+
+def reals(text: str | Sequence[float]) -> list[float]:
+    """Return numbers with commas between, ascending and without repetitions.
+
+    >>> reals("1.0,0.7")
+    [0.7, 1.0]
+    """
+    parts = text.split(",") if isinstance(text, str) else text
+    try:
+        return sorted({float(part) for part in parts})
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"numbers have commas between, such as 0.7,1.0; got {text!r}. Write them so."
+        ) from error
+
+
+def numbers(help: str, *, minimum: int = 1, panel: str | None = None) -> Any:
+    """Return an option of integers with commas between."""
+    parser = partial(integers, minimum=minimum)
+    return typer.Option(parser=parser, metavar="1,2,5-8", help=help, rich_help_panel=panel)
+
+
+def read_settings(context: typer.Context, file: str | None) -> str | None:
+    """Read defaults of a command's options from a file, TOML or a JSON record with "options"."""
+    if file is None or context.resilient_parsing:
+        return file
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        said = tomllib.loads(text) if text.lstrip()[:1] != "{" else plain_json(text)["options"]
+        given = {str(name): value for name, value in said.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise typer.BadParameter(
+            f"{file} must be TOML, or a JSON record with options; it is not ({error!r:.200})."
+        ) from error
+    known = {one.opts[0].removeprefix("--"): one for one in context.command.params}
+    for name in given.keys() - known.keys():
+        near = difflib.get_close_matches(name, known, 1)
+        meant = f"Did you mean {near[0]!r}?" if near else "Leave it out."
+        raise typer.BadParameter(f"{file} has {name!r}, which is no option of the command. {meant}")
+    context.default_map = {
+        str(known[name].name): _from_home(value)
+        for name, value in given.items()
+        if value is not None
+    }
+    return file
+
+
+def given_options(context: typer.Context) -> dict[str, Any]:
+    """Return the options of a call that were given, as `read_settings` reads them.
+
+    The folder of the user is written as ~.
+    """
+    home = str(Path.home())
+    return {
+        one.opts[0].removeprefix("--"): _plain(context.params[str(one.name)], home)
+        for one in context.command.params
+        if getattr(context.get_parameter_source(str(one.name)), "name", "") in GIVEN
+        and one.opts[0].removeprefix("--") not in PLACES
+    }
+
+
+GIVEN = ("COMMANDLINE", "DEFAULT_MAP")
+"""Names of the sources of options that were given."""
+
+
+def _plain(value: Any, home: str) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(one, home) for one in value]
+    if isinstance(value, str | Path):
+        return str(value).replace(f"{home}/", "~/")
+    return value
+
+
+def _from_home(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_home(one) for one in value]
+    return value.replace("~/", f"{Path.home()}/", 1) if str(value)[:2] == "~/" else value
+
+
+Settings = Annotated[
+    str | None,
+    typer.Option(
+        "--settings",
+        is_eager=True,
+        callback=read_settings,
+        metavar="FILE",
+        help="Read options from this file: TOML, or the JSON record of an earlier run.",
+    ),
+]
+Json = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write the numbers as JSON to this file; - prints them instead of the words.",
+    ),
+]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the random numbers.")]
+
+BatchSizes = Annotated[
+    Sequence[int] | None, numbers("Batch sizes (default: the measured ones).", panel="Costs")
+]
+
+SAMPLING = "Sampling"
+Temperatures = Annotated[
+    Sequence[float] | None,
+    typer.Option(
+        parser=reals,
+        metavar="0,0.7,1",
+        help="Sampling temperatures; 0 is greedy.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+Names = Literal["transformers", "vllm", "llama.cpp"]
+TopK = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="Keep this many likeliest tokens.", rich_help_panel=SAMPLING
+    ),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X", help="Keep the likeliest tokens of this mass.", rich_help_panel=SAMPLING
+    ),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        help="Drop tokens below this part of the largest probability.",
+        rich_help_panel=SAMPLING,
+    ),
+]
+Order = Annotated[
+    Names | None,
+    typer.Option(
+        help="Apply these filters in the order of an engine (default: transformers).",
+        rich_help_panel=SAMPLING,
+    ),
+]
