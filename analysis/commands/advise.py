@@ -1,7 +1,7 @@
 """`otm advise`: whether to speculate with a pair here, how, and how much faster."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +14,11 @@ from .options import (
     ChatTemplate,
     Field,
     Limit,
+    PairSource,
     Prompts,
     PromptTokens,
     Sequences,
+    Setting,
     TextTokens,
     Threads,
     grouped,
@@ -26,16 +28,11 @@ from .options import (
     use_threads,
 )
 
-if TYPE_CHECKING:
-    from ..models.processing import Setting
-    from ..models.source import PairSource
-
 
 @grouped(models=models_of, setting=sampling_of)
 def advise(
     *,
     prompts: Prompts,
-    models: "PairSource",
     out: Annotated[
         Path | None, output_option("File for everything as JSON, which `otm report` reads.")
     ] = None,
@@ -78,21 +75,19 @@ def advise(
         ),
     ] = 8,
     sequences: Sequences = 4,
-    setting: "Setting",
+    setting: Setting,
+    models: PairSource,
     threads: Threads = None,
 ) -> int:
     """Advise whether to speculate on this machine.
 
     Example: otm advise --draft NAME --target NAME --prompts prompts.txt --run
     """
-    from ..advise.advice import AdviceSettings
-    from ..advise.clocked import was_stopped
-    from ..advise.end_to_end import run_advise
-    from ..advise.families import Limits
+    from ..advise import advice, clocked, end_to_end, families
 
     assert prompts is not None
     use_threads(threads)
-    text = run_advise(
+    text = end_to_end.run_advise(
         models,
         prompts,
         field=field,
@@ -100,11 +95,11 @@ def advise(
         prompt_tokens=prompt_tokens,
         chat=chat_template,
         processing=setting,
-        asked=AdviceSettings(
-            num_tokens, Limits(max_nodes, max_depth, sequences), seconds, seed=seed
+        asked=advice.AdviceSettings(
+            num_tokens, families.Limits(max_nodes, max_depth, sequences), seconds, seed=seed
         ),
         repeats=repeats if run else 0,
         out=out,
     )
     say(text)
-    return INTERRUPTED if was_stopped() else 0
+    return INTERRUPTED if clocked.was_stopped() else 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,16 +13,14 @@ from ..errors import AnalysisError
 from .options import (
     Field,
     Limit,
+    PairSource,
     Prompts,
+    Setting,
     grouped,
     models_of,
     output_option,
     sampling_of,
 )
-
-if TYPE_CHECKING:
-    from ..models.processing import Setting
-    from ..models.source import PairSource
 
 
 @grouped(models=models_of, setting=sampling_of)
@@ -39,11 +37,10 @@ def compare(
         Sequence[int] | None,
         numbers("With six --prompts or more: also compare draft trees of these sizes."),
     ] = None,
-    models: "PairSource",
     drafts: Annotated[
         Sequence[int] | None, numbers("Numbers of drafts (default: 1,2,4,8,16).")
     ] = None,
-    setting: "Setting",
+    setting: Setting,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -56,24 +53,18 @@ def compare(
     plot: Annotated[Path, output_option("File of the plot: .png, .pdf or .svg.")] = Path(
         "comparison.png"
     ),
+    models: PairSource,
 ) -> None:
     """Compare every scheme on both models' next-token distributions."""
     import itertools
 
     import numpy as np
 
-    from ..models.causal import pair_models
-    from ..models.processing import setting_text
-    from ..models.prompts import open_prompts
-    from ..models.source import load_source
-    from ..report.next_token import check_plot, compare_next, next_token, plot_comparison
-    from ..steps.contexts import LEAST_CONTEXTS
-    from ..steps.gains import REFINED
-    from ..steps.nodes import LIKELIEST, compare_nodes
+    from ..models import causal, processing, prompts as files, source as sources
+    from ..report import next_token
+    from ..steps import contexts as places, gains, nodes as trees
 
-    if samples is None:
-        samples = 2_000 if prompts is None else 0
-    check_plot(plot)
+    next_token.check_plot(plot)
     if (prompt is None) == (prompts is None) or (nodes and prompts is None):
         raise AnalysisError(
             "A comparison needs either --prompt TEXT or --prompts FILE, and for --nodes the file; "
@@ -82,39 +73,42 @@ def compare(
     if prompts is None:
         texts = [str(prompt)]
     else:
-        source = open_prompts(prompts, field=field)
+        source = files.open_prompts(prompts, field=field)
         texts = [text for _, text in itertools.islice(source.texts(), limit)]
-        if len(texts) < (least := LEAST_CONTEXTS if nodes else 1):
+        if len(texts) < (least := places.LEAST_CONTEXTS if nodes else 1):
             raise AnalysisError(
                 f"A comparison of this kind needs {least} prompts or more; {prompts} has "
                 f"{len(texts)}. Add some."
             )
-    pair = load_source(models)
-    found = [next_token(pair, text, setting=setting) for text in texts]
+    pair = sources.load_source(models)
+    found = [next_token.next_token(pair, text, setting=setting) for text in texts]
     for one in found:
         say(f"prompt   {one.prompt}")
         say("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in one.likely))
     asked = [
-        setting_text(name, value) for name, value in setting.recorded.items() if value is not None
+        processing.setting_text(name, value)
+        for name, value in setting.recorded.items()
+        if value is not None
     ]
     say(", ".join([f"V = {pair.num_tokens}", *asked, pair.device]))
     for note in pair.notes:
         say(f"note     {note}")
     rng = np.random.default_rng(seed)
-    result = compare_next(found, k=drafts or [1, 2, 4, 8, 16], samples=samples, rng=rng)
+    draws = (2_000 if prompts is None else 0) if samples is None else samples
+    result = next_token.compare_next(found, k=drafts or [1, 2, 4, 8, 16], samples=draws, rng=rng)
     say(f"\n{result.table}\n\n{result.bounds}\n")
-    plot_comparison(result, plot)
+    next_token.plot_comparison(result, plot)
     say(f"plot     {plot}")
     if nodes:
-        draft, target = pair_models(pair, setting)
+        draft, target = causal.pair_models(pair, setting)
         contexts = [tuple(pair.encode(text)) for text in texts]
-        by_nodes = compare_nodes(
+        by_nodes = trees.compare_nodes(
             draft=draft,
             target=target,
             contexts=contexts,
             nodes=nodes,
             noises=4,
-            only=(LIKELIEST, REFINED),
+            only=(trees.LIKELIEST, gains.REFINED),
             rng=rng,
         )
         say(f"tokens per call\n{by_nodes}")

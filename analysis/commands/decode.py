@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,8 +12,10 @@ from otm.commands.options import numbers
 from .options import (
     Field,
     Limit,
+    PairSource,
     Prompts,
     PromptTokens,
+    Setting,
     TextTokens,
     Threads,
     grouped,
@@ -22,10 +24,6 @@ from .options import (
     sampling_of,
     use_threads,
 )
-
-if TYPE_CHECKING:
-    from ..models.processing import Setting
-    from ..models.source import PairSource
 
 
 @grouped(models=models_of, setting=sampling_of)
@@ -40,13 +38,13 @@ def decode(
             help="A decoder of docs/schemes.md, such as 'Gsd(chain(5))'; may be repeated.",
         ),
     ],
-    models: "PairSource",
     num_tokens: TextTokens = 64,
     prompt_tokens: PromptTokens = 512,
     limit: Limit = None,
     seeds: Annotated[Sequence[int], numbers("Seeds; a text for each.", minimum=0)] = (0,),
-    setting: "Setting",
+    setting: Setting,
     field: Field = "text",
+    models: PairSource,
     threads: Threads = None,
 ) -> None:
     """Decode prompts with any algorithm.
@@ -54,18 +52,17 @@ def decode(
     Plain decoding is always run beside the decoders. Trees are chain(n), batch(n), sequences(k, n),
     specinfer(n), prefix_tree((2, 2)), parents([0, 0, 1]), tree('tree.json').
     """
-    from ..decode.decode_run import run_decode, summary_table
-    from ..decode.decoder_text import decoder_from_text
-    from ..decode.plain import PLAIN
-    from ..models.prompts import encoded_prompts
-    from ..models.source import load_source
+    from ..decode import decode_run, decoder_text, plain
+    from ..models import prompts as files, source
 
     use_threads(threads)
-    decoders = {text.strip(): decoder_from_text(text) for text in decoder}
+    decoders = {text.strip(): decoder_text.decoder_from_text(text) for text in decoder}
     assert prompts is not None
-    pair = load_source(models)
-    tokens = encoded_prompts(prompts, pair.encode, field=field, limit=limit, most=prompt_tokens)
-    records = run_decode(
+    pair = source.load_source(models)
+    tokens = files.encoded_prompts(
+        prompts, pair.encode, field=field, limit=limit, most=prompt_tokens
+    )
+    records = decode_run.run_decode(
         pair,
         decoders,
         tokens,
@@ -76,5 +73,5 @@ def decode(
     )
     for note in pair.notes:
         say(f"note     {note}")
-    say(summary_table(records, [PLAIN, *decoders]))
+    say(decode_run.summary_table(records, [plain.PLAIN, *decoders]))
     say(f"results  {out}")

@@ -2,24 +2,28 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from otm._machine.progress import say
 from otm.commands.options import BatchSizes, numbers
 
-from .options import AnyLoad, Threads, grouped, models_of, output_option, use_threads
-
-if TYPE_CHECKING:
-    from ..models.source import PairSource
+from .options import (
+    AnyLoad,
+    PairSource,
+    Threads,
+    grouped,
+    models_of,
+    output_option,
+    use_threads,
+)
 
 
 @grouped(models=models_of)
 def latency(
     *,
     out: Annotated[Path, output_option("File of the record, JSON.")] = Path("latency.json"),
-    models: "PairSource",
     lengths: Annotated[Sequence[int], numbers("New tokens per sequence, 4 among them.")] = tuple(
         range(1, 9)
     ),
@@ -34,6 +38,7 @@ def latency(
     seconds: Annotated[
         float, typer.Option(metavar="X", min=0.0, help="Seconds of the measurement.")
     ] = 60.0,
+    models: PairSource,
     threads: Threads = None,
     any_load: AnyLoad = False,
 ) -> None:
@@ -41,21 +46,19 @@ def latency(
 
     Batch sizes are 1,2,4,8 unless others are given, 1 among them.
     """
-    from ..models.latency import Grid, latency_table, write_latency
-    from ..models.names import SIDES
-    from ..models.source import load_source
+    from ..models import latency as timed, names, source
 
-    grid = Grid(
+    grid = timed.Grid(
         lengths=tuple(lengths),
-        batches=tuple(batch_sizes or Grid.batches),
-        nodes=tuple(nodes or Grid.nodes),
+        batches=tuple(batch_sizes or timed.Grid.batches),
+        nodes=tuple(nodes or timed.Grid.nodes),
         context=cached_tokens,
     )
     use_threads(threads)
-    pair = load_source(models)
-    record = write_latency(pair, out, grid=grid, seconds=seconds, any_load=any_load)
-    say(latency_table(record))
-    for side in SIDES:
+    pair = source.load_source(models)
+    record = timed.write_latency(pair, out, grid=grid, seconds=seconds, any_load=any_load)
+    say(timed.latency_table(record))
+    for side in names.SIDES:
         shown = ", ".join(
             f"{count}: {1e3 * cell['median']:.1f}"
             for count, cell in zip(record["nodes"], record["tree"][side], strict=True)

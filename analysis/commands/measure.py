@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,11 +20,14 @@ from otm.commands.options import (
 from ..errors import AnalysisError
 from .options import (
     DRAFT_SAMPLING,
+    MOST_THREADS,
     TEXTS,
     Allow,
     Field,
+    PairSource,
     Prompts,
     PromptTokens,
+    Setting,
     TextTokens,
     Threads,
     grouped,
@@ -33,14 +36,10 @@ from .options import (
     sampling_of,
 )
 
-if TYPE_CHECKING:
-    from ..models.processing import Setting
-    from ..models.prompts import PromptSource
-    from ..models.source import PairSource
-    from ..run.runs import Summary
-
-_OF_TRACES = {"from-trace", "drafts", "shard-size", "shards", "workers", "threads", "scheduler"}
-"""The options that mean something for a trace, beside --allow."""
+_OF_TRACES = frozenset(
+    ["from-trace", "drafts", "shard-size", "shards", "workers", "threads", "scheduler", "allow"]
+)
+"""The options that mean something for a trace."""
 
 SHARDS, FURTHER = "Shards and processes", "Further columns"
 
@@ -55,7 +54,6 @@ def measure(
     context: typer.Context,
     out: Annotated[Path, output_option("Folder of the run; an unfinished run there goes on.")],
     settings: Settings = None,
-    models: "PairSource",
     from_trace: Annotated[
         Path | None,
         typer.Option(
@@ -123,7 +121,7 @@ def measure(
             rich_help_panel=SAMPLING,
         ),
     ] = None,
-    otherwise: "Setting",
+    otherwise: Setting,
     bounds: Annotated[
         bool,
         typer.Option(
@@ -184,6 +182,8 @@ def measure(
     workers: Annotated[
         int | None,
         typer.Option(
+            min=1,
+            max=MOST_THREADS,
             metavar="N",
             help="Local processes (default: by cores, memory and device).",
             rich_help_panel=SHARDS,
@@ -197,6 +197,7 @@ def measure(
             rich_help_panel=SHARDS,
         ),
     ] = None,
+    models: PairSource,
     threads: Threads = None,
 ) -> None:
     """Measure every batched scheme on real logits, position by position, into Parquet shards.
@@ -204,19 +205,20 @@ def measure(
     A run can be repeated: otm measure --settings RUN/manifest.json --out AGAIN. The first
     --prompt-tokens tokens of a prompt are measured.
     """
-    from ..run.resources import resources
-    from ..run.runs import measure_prompts, measure_trace_file
-    from ..run.scheduling import Workers
-    from ..run.settings import Settings as RunSettings
+    from ..run import resources, runs, scheduling, settings as of_run
 
     options = given_options(context)
-    if from_trace is not None:
-        _check_trace_options(options)
-    processes, per_process = resources(
+    if from_trace is not None and (useless := sorted(options.keys() - _OF_TRACES)):
+        raise AnalysisError(
+            "A trace keeps the models, prompts, temperature, top-p and positions it was recorded "
+            f"with; --from-trace goes without --{', --'.join(useless)}. Leave out what does not "
+            "apply."
+        )
+    processes, per_process = resources.resources(
         out, models, workers=workers, threads=threads, scheduler=scheduler, trace=from_trace
     )
     asked: dict[str, Any] = {
-        "settings": RunSettings(
+        "settings": of_run.Settings(
             k=tuple(drafts or range(1, 9)),
             columns=None if columns is None else tuple(name.strip() for name in columns.split(",")),
             temperatures=tuple(temperatures or (1.0,)),
@@ -237,43 +239,33 @@ def measure(
             losses=losses,
             trees=tuple(nodes or ()),
         ),
-        "workers": Workers(count=processes, scheduler=scheduler, apart=True),
+        "workers": scheduling.Workers(count=processes, scheduler=scheduler, apart=True),
         "share": None if shards is None else shard_range(shards),
         "allow": tuple(allow or ()),
         "options": options,
     }
     if from_trace is not None:
-        summary = measure_trace_file(out, trace=from_trace, **asked)
+        summary = runs.measure_trace_file(out, trace=from_trace, **asked)
     else:
         source = _source(prompts, dataset, split=split, field=field)
-        summary = measure_prompts(out, source=source, models=models, **asked)
+        summary = runs.measure_prompts(out, source=source, models=models, **asked)
     _say(out, summary, checked=check > 0)
 
 
-def _check_trace_options(options: dict[str, Any]) -> None:
-    """Raise if an option was given that means nothing for a trace."""
-    if useless := [f"--{name}" for name in options if name not in {*_OF_TRACES, "allow"}]:
-        raise AnalysisError(
-            "A trace keeps the models, prompts, temperature, top-p and positions it was recorded "
-            "with; --from-trace goes without "
-            f"{', '.join(useless)}. Leave out what does not apply."
-        )
-
-
-def _source(prompts: Path | None, dataset: str | None, *, split: str, field: str) -> "PromptSource":
+def _source(prompts: Path | None, dataset: str | None, *, split: str, field: str) -> Any:
     """Return the prompts of a file or of a data set."""
     from ..models.prompts import data_set, open_prompts
 
-    if prompts is not None and dataset is None:
+    if (prompts is None) == (dataset is None):
+        raise AnalysisError(
+            "A measurement needs either --prompts FILE or --dataset NAME; pass one of them."
+        )
+    if prompts is not None:
         return open_prompts(prompts, field=field)
-    if prompts is None and dataset is not None:
-        return data_set(dataset, split=split, field=field)
-    raise AnalysisError(
-        "A measurement needs either --prompts FILE or --dataset NAME; pass one of them."
-    )
+    return data_set(str(dataset), split=split, field=field)
 
 
-def _say(out: Path, summary: "Summary", *, checked: bool) -> None:
+def _say(out: Path, summary: Any, *, checked: bool) -> None:
     """Print the result of a measurement."""
     rate = ""
     if summary.written:
@@ -290,18 +282,15 @@ def _say(out: Path, summary: "Summary", *, checked: bool) -> None:
 
 
 def shard_range(text: str) -> range:
-    """Read START:STOP.
+    """Return the range written as START:STOP.
 
     >>> shard_range("2:5")
     range(2, 5)
     """
-    try:
-        start, stop = (int(part) for part in text.split(":"))
-    except ValueError as error:
-        raise AnalysisError(f"shards must be START:STOP, such as 0:100; got {text!r}.") from error
-    if not 0 <= start < stop:
+    start, _, stop = text.partition(":")
+    if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
         raise AnalysisError(f"shards must be START:STOP with 0 <= START < STOP; got {text!r}.")
-    return range(start, stop)
+    return range(int(start), int(stop))
 
 
 def merge(

@@ -15,13 +15,17 @@ import typer
 from otm.commands.options import SAMPLING, MinP, Names, Order, TopK, TopP
 
 from ..errors import AnalysisError
-from ..run import MOST_THREADS
 
 if TYPE_CHECKING:
-    from ..models.processing import Setting
-    from ..models.source import PairSource
+    from ..models.processing import Setting as Setting
+    from ..models.source import PairSource as PairSource
+else:
+    PairSource = Setting = object  # help needs neither
 
-TEXTS, MACHINE, TREES = "Texts", "Machine", "Draft trees"
+MOST_THREADS = 1024
+"""Most threads or processes that may be asked for: more than machines have cores."""
+
+MODELS, TEXTS, MACHINE, TREES = "Models", "Texts", "Machine", "Draft trees"
 DRAFT_SAMPLING = "Sampling of the draft, where it is not the target's"
 """Panels of the help."""
 
@@ -46,7 +50,9 @@ def _place(text: str | Path) -> Path:
 DraftName = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Draft model: hub name or folder (default: the target's own)."
+        metavar="NAME",
+        help="Draft model: hub name or folder (default: the target's own).",
+        rich_help_panel=MODELS,
     ),
 ]
 TargetName = Annotated[
@@ -54,6 +60,7 @@ TargetName = Annotated[
     typer.Option(
         metavar="NAME",
         help="Target model: hub name, folder or smollm2 (default: the shipped one).",
+        rich_help_panel=MODELS,
     ),
 ]
 Device = Annotated[
@@ -170,7 +177,7 @@ def sampling_of(
     draft_top_k: Annotated[int | None, _own(metavar="N", min=1)] = None,
     draft_min_p: Annotated[float | None, _own(metavar="X")] = None,
     draft_order: Annotated[Names | None, _own()] = None,
-) -> "Setting":
+) -> Setting:
     """Return both models' processing; the draft's is the target's where nothing else is given.
 
     Raises:
@@ -178,7 +185,7 @@ def sampling_of(
     """
     from otm import Processing
 
-    from ..models.processing import Setting
+    from ..models.processing import Setting as Made
 
     target: dict[str, Any] = {
         "temperature": temperature,
@@ -194,8 +201,8 @@ def sampling_of(
         "min_p": draft_min_p,
         "order": draft_order,
     }
-    said = {name: value for name, value in draft.items() if value is not None}
-    return Setting(Processing(**target | said), Processing(**target))
+    draft = {name: value for name, value in draft.items() if value is not None}
+    return Made(Processing(**target | draft), Processing(**target))
 
 
 def models_of(
@@ -221,11 +228,11 @@ def models_of(
             rich_help_panel=MACHINE,
         ),
     ] = False,
-) -> "PairSource":
+) -> PairSource:
     """Return the source of a pair of models, and how they are loaded."""
-    from ..models.source import PairSource
+    from ..models.source import PairSource as Made
 
-    return PairSource(draft, target, device, device_map, dtype, trust_remote_code)
+    return Made(draft, target, device, device_map, dtype, trust_remote_code)
 
 
 def grouped(
@@ -252,8 +259,6 @@ def grouped(
             for one in options.get(name, [asked])
         ]
 
-        spread.sort(key=_is_of_machine)  # the help's last panel
-
         @functools.wraps(command)
         def run(**given: Any) -> Any:
             made = {
@@ -269,8 +274,3 @@ def grouped(
         return run
 
     return decorate
-
-
-def _is_of_machine(option: inspect.Parameter) -> bool:
-    marks = getattr(option.annotation, "__metadata__", (None,))
-    return getattr(marks[0], "rich_help_panel", None) == MACHINE

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,9 +19,11 @@ from .options import (
     ChatTemplate,
     Field,
     Limit,
+    PairSource,
     Prompts,
     PromptTokens,
     Sequences,
+    Setting,
     Texts,
     TextTokens,
     Threads,
@@ -31,15 +33,6 @@ from .options import (
     sampling_of,
     use_threads,
 )
-
-if TYPE_CHECKING:
-    from otm.audit.text_log import LoggedText
-    from otm.engines import AcceptanceRecord
-
-    from ..models.causal import CausalModel
-    from ..models.processing import Setting
-    from ..models.source import PairSource
-    from ..rules.answer import RulesRead
 
 LIMITS = "Penalties and grammar, of the target alone"
 BESIDE = "A second column beside"
@@ -78,7 +71,6 @@ def rules(
     ] = 0.1,
     as_json: Json = None,
     settings: Settings = None,
-    models: "PairSource",
     prompts: Prompts = None,
     limit: Limit = None,
     field: Field = "text",
@@ -108,7 +100,7 @@ def rules(
         typer.Option(metavar="N", min=1, max=256, help="Drafts of a tree.", rich_help_panel=TREES),
     ] = 16,
     sequences: Sequences = 4,
-    setting: "Setting",
+    setting: Setting,
     repetition_penalty: Annotated[
         float,
         typer.Option(
@@ -155,6 +147,7 @@ def rules(
             rich_help_panel=BESIDE,
         ),
     ] = None,
+    models: PairSource,
     threads: Threads = None,
 ) -> int:
     """Compare verification rules on texts.
@@ -168,11 +161,8 @@ def rules(
     from otm.commands.audit_run import find
     from otm.engines import read_acceptance
 
-    from ..models.causal import pair_models
-    from ..models.forced import numbers_of
-    from ..models.pair import end_of_text
-    from ..models.prompts import encoded_prompts
-    from ..models.source import load_source
+    from ..files import SHIPPED_PAIR
+    from ..models import causal, forced, pair as pairs, prompts as files, source
     from ..rules import answer
     from ..rules.rules import Reader, Sizes
 
@@ -182,14 +172,12 @@ def rules(
     known = None if record is None else read_acceptance(record)
     if length is None:
         length = 4 if known is None else known.length or known.measured or 4
-    if known is not None:
-        _check_record(known, length, num_texts if texts is None else None)
-    logged = _logged(texts, beside_target_dtype)
-    pair = load_source(models, two_tokenizers=True)
-    numbered = [numbers_of(pair, text) for text in logged]
+    logged = _logged(texts, beside_target_dtype, known, length, num_texts)
+    pair = source.load_source(models, two_tokenizers=True)
+    numbered = [forced.numbers_of(pair, text) for text in logged]
     own = [list(one) for _, one in numbered]
-    tokens = [list(one) for one, _ in numbered] or encoded_prompts(
-        prompts or _shipped_prompts(),
+    tokens = [list(one) for one, _ in numbered] or files.encoded_prompts(
+        prompts or SHIPPED_PAIR / "prompts.txt",
         pair.encode_chat if chat_template else pair.encode,
         field=field,
         limit=limit,
@@ -197,7 +185,6 @@ def rules(
     )
     most = max(map(len, own), default=num_tokens)
     sizes = Sizes(length, tree_size, sequences, most, len(own) or num_texts, seed)
-    draft, target = pair_models(pair, setting)
     asked = {
         "repetition": repetition_penalty,
         "presence": presence_penalty,
@@ -205,108 +192,100 @@ def rules(
         "allowed": None if grammar is None else find(grammar)[0],
     }
     limits = {} if tuple(asked.values()) == (1.0, 0.0, 0.0, None) else asked
-    reading = functools.partial(
-        Reader, setting=setting, sizes=sizes, eos=end_of_text(pair), limits=limits
-    )
+    draft, target = causal.pair_models(pair, setting)
+    eos = pairs.end_of_text(pair)
+    reading = functools.partial(Reader, setting=setting, sizes=sizes, eos=eos, limits=limits)
     reader = reading(draft, target)
     if rule is not None:
         answer.place_of(reader.rules, rule)  # refused before the texts are read
     other = reading(draft, target, aware=True) if limits else None
     if beside or beside_dtype or beside_target_dtype:
-        source = dataclasses.replace(
-            models, draft=beside or models.draft, dtype=beside_dtype or models.dtype
-        )
+        names = {"draft": beside or models.draft, "dtype": beside_dtype or models.dtype}
         if beside or beside_dtype:
-            draft, _ = pair_models(load_source(source, two_tokenizers=True), setting)
+            draft, _ = _pair_of(models, setting, **names)
         if beside_target_dtype:
-            source = dataclasses.replace(models, dtype=beside_target_dtype)
-            _, target = pair_models(load_source(source, two_tokenizers=True), setting)
-        other = reading(*_of_one_size(draft, target))
+            _, target = _pair_of(models, setting, dtype=beside_target_dtype)
+        _check_sizes(draft, target)
+        other = reading(draft, target)
     read = answer.read_rules(reader, tokens, written=own, beside=other)
     shown, found = _screen(read, known, draft_cost if drafting else None)
     shown += [f"note    {note}" for note in pair.notes]
     text = json.dumps(found | {"options": given_options(context)}, allow_nan=False)
     say(text if as_json == "-" else "\n".join(shown))
-    arrived = as_json in (None, "-") or deliver(str(as_json), text, command="rules")
-    return _status(read, rule, fail_below) if arrived else 2
+    if as_json not in (None, "-") and not deliver(str(as_json), text, command="rules"):
+        return 2
+    return int(rule is not None and _is_below(read, rule, fail_below or 0.0))
 
 
-def _check_record(known: "AcceptanceRecord", length: int, texts: int | None) -> None:
-    """Raise if a record cannot be compared with a number of sampled texts."""
-    from ..rules.attribution import FEWEST_TEXTS, observed
-
-    if texts is not None and texts < FEWEST_TEXTS:
-        raise AnalysisError(
-            f"A record is compared with {FEWEST_TEXTS} texts or more, whose spread says how "
-            f"sure the prediction is; got {texts}. Pass --num-texts {FEWEST_TEXTS}."
-        )
-    observed(known, length)  # refused before models are loaded
-
-
-def _logged(texts: Path | None, other_target: str | None) -> "list[LoggedText]":
-    """Return the texts of a file, none without a file."""
+def _logged(
+    texts: Path | None, other_target: str | None, known: Any, length: int, num_texts: int
+) -> list[Any]:
+    """Return the texts of a file, none without a file, or raise if a record needs others."""
     from otm.audit.text_log import read_texts
 
+    from ..rules.attribution import FEWEST_TEXTS, observed
+
+    if known is not None:
+        if num_texts < FEWEST_TEXTS and texts is None:
+            raise AnalysisError(
+                f"A record is compared with {FEWEST_TEXTS} texts or more, whose spread says how "
+                f"sure the prediction is; got {num_texts}. Pass --num-texts {FEWEST_TEXTS}."
+            )
+        observed(known, length)
     if texts is None:
         return []
     if other_target is not None:
         raise AnalysisError(
             f"Another target, in {other_target}, writes other texts; got --texts. Pass one of them."
         )
-    if not (logged := list(read_texts(texts))):
+    if not (logged := read_texts(texts)):
         raise AnalysisError(f"The texts must be one at least; {texts} holds none. Log some.")
     return logged
 
 
-def _shipped_prompts() -> Path:
-    from ..files import SHIPPED_PAIR
+def _pair_of(models: PairSource, setting: Setting, **changed: Any) -> Any:
+    """Return the models of a pair with other names or weights."""
+    from ..models import causal, source
 
-    return SHIPPED_PAIR / "prompts.txt"
+    other = dataclasses.replace(models, **changed)
+    return causal.pair_models(source.load_source(other, two_tokenizers=True), setting)
 
 
-def _of_one_size(draft: "CausalModel", target: "CausalModel") -> "tuple[CausalModel, CausalModel]":
-    """Return two models, or raise unless both have as many tokens."""
+def _check_sizes(draft: Any, target: Any) -> None:
+    """Raise unless two models have as many tokens."""
     if draft.num_tokens != target.num_tokens:
         raise AnalysisError(
             "A draft and a target of one column must have as many tokens; those beside have "
             f"{draft.num_tokens} and {target.num_tokens}. Pass them by --draft and --target "
             "in a run of their own."
         )
-    return draft, target
 
 
-def _screen(
-    read: "RulesRead", known: "AcceptanceRecord | None", draft_cost: float | None
-) -> tuple[list[str], dict[str, Any]]:
+def _screen(read: Any, known: Any, draft_cost: float | None) -> tuple[list[str], dict[str, Any]]:
     """Return the answer in words and as values of JSON; with the search for drafting if asked."""
     from ..files import json_values
-    from ..rules import answer
-    from ..rules.drafting import best_processing, best_stops
-    from ..rules.screen import drafting_words, screen
+    from ..rules import answer, drafting, screen
 
     named = None
     if known is not None:
         told(f"record: {known.form}")
         named = answer.attribute(read, known)
-    shown, found = [screen(read, named)], answer.as_json(read, named)
+    shown, found = [screen.screen(read, named)], answer.as_json(read, named)
     if draft_cost is not None:
         told("drafting: processing and stop rules")
-        best, stops = best_processing(read), best_stops(read, cost=draft_cost)
-        shown.append(drafting_words(best, stops, cost=draft_cost))
+        best = drafting.best_processing(read)
+        stops = drafting.best_stops(read, cost=draft_cost)
+        shown.append(screen.drafting_words(best, stops, cost=draft_cost))
         found["drafting"] = {"processing": best, "stops": stops, "draft_cost": draft_cost}
-    values: dict[str, Any] = json_values(found)
-    return shown, values
+    return shown, json_values(found)
 
 
-def _status(read: "RulesRead", rule: str | None, fail_below: float | None) -> int:
-    """Return 1 if a rule yields less than is asked for, else 0."""
+def _is_below(read: Any, rule: str, least: float) -> bool:
+    """Return True, and print it, if a rule may yield less than is asked for."""
     from ..rules import answer
 
-    if rule is None or fail_below is None:
-        return 0
     yields = read.survivals.tokens(answer.place_of(read.rules, rule))
-    if yields.low >= fail_below:
-        return 0
-    words = f"{yields.words()} tokens a call, {fail_below:g} are asked for"
-    say(f"below: {rule} has {words}", error=True)
-    return 1
+    if yields.low >= least:
+        return False
+    say(f"below: {rule} has {yields.words()} tokens a call, {least:g} are asked for", error=True)
+    return True

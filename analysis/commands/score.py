@@ -3,34 +3,36 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from otm._machine.progress import counted, say
 
-from .options import Texts, grouped, models_of, output_option
-
-if TYPE_CHECKING:
-    from ..models.source import PairSource
+from .options import (
+    PairSource,
+    Texts,
+    grouped,
+    models_of,
+    output_option,
+)
 
 
 @grouped(models=models_of)
 def score(
     *,
     texts: Texts,
-    models: "PairSource",
     out: Annotated[Path, output_option("File of the scored texts.")] = Path("forced.jsonl"),
+    models: PairSource,
 ) -> None:
     """Score an engine's texts with the target."""
     from otm.audit.text_log import read_texts
 
     from ..files import write_atomically
-    from ..models.forced import forced_text
-    from ..models.source import load_source
+    from ..models import forced, source as sources
 
     assert texts is not None
     source = dataclasses.replace(models, draft=models.draft or models.target)
-    pair = load_source(source)
-    scored = [forced_text(pair, text) for text in counted(read_texts(texts), "texts")]
+    pair = sources.load_source(source)
+    scored = [forced.forced_text(pair, text) for text in counted(read_texts(texts), "texts")]
     lines = [
         dataclasses.asdict(text) | {"top": [list(top.items()) for top in text.top]}
         for text in scored

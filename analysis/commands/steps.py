@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,14 +11,17 @@ from otm._machine.progress import say
 from otm.commands.options import Seed, numbers, reals
 
 from ..errors import AnalysisError
-from .options import TEXTS, Field, Prompts, grouped, models_of, output_option, sampling_of
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ..models.pair import Pair
-    from ..models.processing import Setting
-    from ..models.source import PairSource
+from .options import (
+    TEXTS,
+    Field,
+    PairSource,
+    Prompts,
+    Setting,
+    grouped,
+    models_of,
+    output_option,
+    sampling_of,
+)
 
 COMPARED, CONTEXTS = "The comparison, one of these", "Contexts"
 
@@ -119,8 +122,8 @@ def steps(
     context_tokens: Annotated[
         int, typer.Option(metavar="N", min=1, help="Tokens of a context.", rich_help_panel=CONTEXTS)
     ] = 64,
-    models: "PairSource",
-    setting: "Setting",
+    setting: Setting,
+    models: PairSource,
 ) -> None:
     """Compare decoders on the same drafts: means with intervals, beside a bound.
 
@@ -136,40 +139,33 @@ def steps(
     from otm.sequence import Memoised
 
     from ..files import write_json
-    from ..models.causal import pair_models
-    from ..models.pair import end_of_text
-    from ..models.source import load_source
+    from ..models import causal, pair as pairs, source
     from ..provenance import environment, published_origin
-    from ..steps.contexts import along_texts, third_by_entropy
-    from ..steps.drafters import BlurredModel
-    from ..steps.nodes import DEPTH
+    from ..steps import contexts, drafters as further, nodes as trees
 
     asked = {"--shapes": shapes, "--nodes": nodes, "--drafts": drafts, "--choice": choice}
     kinds = [name for name, value in asked.items() if value]
     _check(kinds, after_prompts=prompts is not None, third=third, blurred=bool(blur))
     load = os.getloadavg()
     sizes = [_size(each) for each in shapes or ["4,4", "8,8"]]
-    pair = load_source(models)
-    drafter, target = pair_models(pair, setting)
+    pair = source.load_source(models)
+    drafter, target = causal.pair_models(pair, setting)
     judge = Memoised(target)  # a draft that is made of it asks where it is asked itself
-    drafters = [drafter, *(BlurredModel(judge, deviation) for deviation in blur or [])]
+    drafters = [drafter, *(further.BlurredModel(judge, deviation) for deviation in blur or [])]
     for note in pair.notes:
         say(f"note     {note}")
     start, texts = np.random.default_rng(seed), None
-    size: dict[str, Any] = {"count": num_contexts, "length": context_tokens, "rng": start}
-    places, eos = _places(pair, text, prompts, field=field, **size), end_of_text(pair)
+    size, eos = (num_contexts, context_tokens), pairs.end_of_text(pair)
+    places = _places(pair, text, prompts, field=field, size=size, rng=start)
     if prompts is not None:
-        along: dict[str, Any] = {"count": per_text, "apart": apart, "eos": eos, "rng": start}
-        places, texts = along_texts(judge, places, **along)
+        places, texts = contexts.along_texts(
+            judge, places, count=per_text, apart=apart, eos=eos, rng=start
+        )
     if third is not None:
-        places = third_by_entropy(judge, places, third, DEPTH, start)
-    settings: dict[str, Any] = {
-        "noises": noises,
-        "only": only,
-        "num_sequences": num_sequences,
-        "texts": texts,
-    }
-    made = _comparisons(sizes, choice, nodes, drafts, eos=eos, **settings)
+        places = contexts.third_by_entropy(judge, places, third, trees.DEPTH, start)
+    made = _comparisons(
+        sizes, choice, nodes, drafts, num_sequences, noises=noises, only=only, texts=texts, eos=eos
+    )
     tables: list[Any] = []
     for compare, drafter in itertools.product(made, drafters):
         judging = judge if choice is None else target
@@ -188,14 +184,13 @@ def steps(
 
 
 def _places(
-    pair: "Pair",
+    pair: Any,
     text: Path | None,
     prompts: Path | None,
     *,
     field: str,
-    count: int,
-    length: int,
-    rng: "np.random.Generator",
+    size: tuple[int, int],
+    rng: Any,
 ) -> Any:
     """Return the contexts in a text, or the ends of prompts."""
     from ..files import SHIPPED_PAIR, read_small
@@ -204,8 +199,8 @@ def _places(
 
     if prompts is None:
         tokens = pair.encode(read_small(text or SHIPPED_PAIR / "held_out.txt", 1 << 28).decode())
-        return windows(tokens, length, count, rng)
-    found = encoded_prompts(prompts, pair.encode, field=field, limit=count, most=length)
+        return windows(tokens, size[1], size[0], rng)
+    found = encoded_prompts(prompts, pair.encode, field=field, limit=size[0], most=size[1])
     return [tuple(one) for one in found]
 
 
@@ -214,23 +209,21 @@ def _comparisons(
     choice: Path | None,
     nodes: Sequence[int] | None,
     drafts: Sequence[int] | None,
+    num_sequences: Sequence[int] | None,
     *,
     noises: int,
     only: list[str] | None,
-    num_sequences: Sequence[int] | None,
     texts: Any,
     eos: Any,
 ) -> list[Callable[..., Any]]:
     """Return the comparisons that are asked for, as functions of models, contexts and rng."""
-    from ..advise.choice import compare_choice, costs_with
-    from ..steps.lists import compare_lists
-    from ..steps.nodes import NUMBERS, compare_nodes
-    from ..steps.shapes import compare_steps
+    from ..advise import choice as choices
+    from ..steps import lists, nodes as trees, shapes
 
     if choice is not None:
-        return [partial(compare_choice, costs=costs_with(choice), eos=eos)]
+        return [partial(choices.compare_choice, costs=choices.costs_with(choice), eos=eos)]
     if drafts:
-        return [partial(compare_lists, numbers=list(drafts), noises=noises)]
+        return [partial(lists.compare_lists, numbers=list(drafts), noises=noises)]
     if nodes:
         within: dict[str, Any] = {
             "nodes": list(nodes),
@@ -238,8 +231,8 @@ def _comparisons(
             "only": only,
             "texts": texts,
         }
-        return [partial(compare_nodes, **within, numbers=num_sequences or NUMBERS)]
-    return [partial(compare_steps, num_drafts=k, length=length) for k, length in sizes]
+        return [partial(trees.compare_nodes, **within, numbers=num_sequences or trees.NUMBERS)]
+    return [partial(shapes.compare_steps, num_drafts=k, length=length) for k, length in sizes]
 
 
 def _check(kinds: list[str], *, after_prompts: bool, third: str | None, blurred: bool) -> None:
@@ -258,13 +251,10 @@ def _check(kinds: list[str], *, after_prompts: bool, third: str | None, blurred:
 
 
 def _size(text: str) -> tuple[int, int]:
-    try:
-        k, length = (int(part) for part in text.split(","))
-        if min(k, length) >= 1:
-            return k, length
-    except ValueError:
-        pass
+    k, _, length = text.partition(",")
+    if k.strip().isdecimal() and length.strip().isdecimal() and int(k) * int(length):
+        return int(k), int(length)
     raise AnalysisError(
-        f"Sequences are written K,L with two integers of at least 1, such as 8,8; got {text!r}. "
+        f"Shapes are written K,L with two integers of at least 1, such as 8,8; got {text!r}. "
         "Write them so."
     )

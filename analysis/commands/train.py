@@ -1,16 +1,13 @@
 """`otm train` and `otm fetch`: the origin of models."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from otm._machine.progress import say
 
 from .options import Device, TargetName, Threads, Work, output_option
-
-if TYPE_CHECKING:
-    from ..train.corpus import Corpus
 
 
 def train(
@@ -44,18 +41,22 @@ def train(
     from ..models.pair import choose_device, load_tokenizer
 
     if target is not None:
-        from ..train.distillation import Distillation
-        from ..train.draft_training import distil, distillation_from_json
-        from ..train.openings import with_openings
+        from ..train import distillation, draft_training, openings
 
-        plan = Distillation() if recipe is None else distillation_from_json(recipe)
+        plan = (
+            distillation.Distillation()
+            if recipe is None
+            else draft_training.distillation_from_json(recipe)
+        )
         choose_device(device)
         _, tokenizer = load_tokenizer(target)  # before all texts are read
         texts = _corpus(corpus, constraints)
         if not corpus:
-            texts = with_openings(texts, tokenizer)
+            texts = openings.with_openings(texts, tokenizer)
         with held(out, work):
-            record = distil(target, texts, plan, out=out, work=work, device=device, threads=threads)
+            record = draft_training.distil(
+                target, texts, plan, out=out, work=work, device=device, threads=threads
+            )
         for kind, curves in record["acceptance"].items():
             for name in ("optimum", "K-SEQ"):
                 cells = zip(record["k"], curves[name], strict=True)
@@ -63,13 +64,12 @@ def train(
                 say(f"{kind:<13} {name:<8} {shown}   of Q(S) {curves['Q(S)'][0]['mean']:.3f}")
         return
 
-    from ..train.pair_training import recipe_from_json, train_pair
-    from ..train.training import Recipe
+    from ..train import pair_training, training
 
-    chosen = Recipe() if recipe is None else recipe_from_json(recipe)
+    chosen = training.Recipe() if recipe is None else pair_training.recipe_from_json(recipe)
     texts = _corpus(corpus, constraints)
     with held(out, work):
-        figures = train_pair(
+        figures = pair_training.train_pair(
             texts, chosen, out=out, work=work, device=choose_device(device), threads=threads
         )
     for name, score in figures.items():
@@ -79,7 +79,7 @@ def train(
         )
 
 
-def _corpus(files: list[Path] | None, constraints: Path) -> "Corpus":
+def _corpus(files: list[Path] | None, constraints: Path) -> Any:
     from ..train.corpus import from_installed_packages, from_text_files
 
     return from_text_files(files) if files else from_installed_packages(constraints)

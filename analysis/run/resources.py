@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..errors import AnalysisError
 from ..files import MANIFEST, is_file
 from ..models.source import PairSource
-from . import MOST_THREADS
 from .manifest import damaged_manifest, read_manifest, section
 
 
@@ -30,17 +28,11 @@ def resources(
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    for name, value in (("workers", workers), ("threads", threads)):
-        if value is not None and not 1 <= value <= MOST_THREADS:
-            raise AnalysisError(
-                f"--{name} must be from 1 to {MOST_THREADS}; got {value}. Leave it out for the "
-                "default."
-            )
     if threads is None and is_file(out / MANIFEST):
         said = section(read_manifest(out), "settings").get("threads")
-        if type(said) is not int or not 1 <= said <= MOST_THREADS:
+        if type(said) is not int or not 1 <= said <= 1024:
             raise damaged_manifest(
-                f"its settings name no number of threads from 1 to {MOST_THREADS}; got {said!r:.40}"
+                f"its settings name no number of threads from 1 to 1024; got {said!r:.40}"
             )
         threads = said
     if scheduler is not None:

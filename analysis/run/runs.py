@@ -47,7 +47,7 @@ from .measure import (
     trace_columns,
 )
 from .scheduling import Workers, run_each
-from .settings import NOTES, OF_MODELS, Settings, check_settings
+from .settings import NOTES, Settings, check_settings
 from .shards import exclusive, finished_shards, logits_path, shard_path
 from .trees import SettingTrees, write_trees
 
@@ -99,7 +99,7 @@ def measure_prompts(
     Raises:
         AnalysisError: whatever stops the run. Finished shards stay.
     """
-    check_settings(settings, positions=OF_MODELS)
+    check_settings(settings)
     place = workers or Workers()
     place.check()
     with _held(out):
@@ -132,7 +132,7 @@ def measure_prompts(
         recorded, note = settings.recorded | asked, NOTES[settings.positions]
         held = settings.wanted
         manifest = manifest_of(recorded, note, described, plan, held.columns, held.descriptions)
-        manifest = write_or_check_manifest(out, manifest | _given(options), allow)
+        manifest = write_or_check_manifest(out, manifest | {"options": dict(options or {})}, allow)
         run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
             told("compiled code: loading; made anew once per installation, some ten seconds")
@@ -163,7 +163,7 @@ def measure_trace_file(
     """
     from ..trace.traces import open_trace
 
-    check_settings(settings, positions=("trace",))
+    check_settings(settings)
     place = workers or Workers()
     place.check()
     opened = open_trace(trace)
@@ -193,7 +193,9 @@ def measure_trace_file(
         plan = _plan(count, rows, "position")
         wanted = _missing(out, plan, share)
         manifest = manifest_of(recorded, note, described, plan, trace_columns(settings.k))
-        manifest = write_or_check_manifest(out, as_intervals(manifest) | _given(options), allow)
+        manifest = write_or_check_manifest(
+            out, as_intervals(manifest) | {"options": dict(options or {})}, allow
+        )
         run = run_identity(manifest)
         if not (out / PROMPTS).is_file():
             _write_prompts(out / PROMPTS, iter(()))
@@ -204,10 +206,6 @@ def measure_trace_file(
             if first + number in wanted
         )
         return _run(out, manifest, place.for_pieces(len(wanted)), measure_trace, tasks, wanted)
-
-
-def _given(options: Mapping[str, Any] | None) -> Manifest:
-    return {} if options is None else {"options": dict(options)}
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import otm
@@ -27,9 +26,6 @@ NOTES = {
     "trace": "at the positions of a recorded trace",
 }
 """One sentence per kind of positions, for readers of the results."""
-
-OF_MODELS = tuple(kind for kind in NOTES if kind != "trace")
-"""Kinds of positions at which models can be compared; a trace has its own."""
 
 _OF_TRACES = ("k", "positions", "shard_prompts", "threads", "trace")
 
@@ -93,13 +89,8 @@ class Settings:
         return RequestedColumns.of(self.k, (*self.columns, *sorted(added)))
 
 
-def check_settings(settings: Settings, *, positions: Sequence[str]) -> None:
-    """Raise on the first invalid setting.
-
-    Args:
-        settings: to check.
-        positions: the kinds of positions to choose from.
-    """
+def check_settings(settings: Settings) -> None:
+    """Raise on the first invalid setting."""
     if not settings.wanted.columns:
         raise AnalysisError(
             f"A run needs a scheme; {', '.join(settings.columns or ())} name none for these k. Add "
@@ -136,10 +127,3 @@ def check_settings(settings: Settings, *, positions: Sequence[str]) -> None:
             f"Trees are {DEPTH} tokens deep, and what they yield is known where as many follow; "
             f"got new_tokens = {settings.new_tokens}. Pass --num-tokens {2 * DEPTH} or more."
         )
-    choices = {"positions": positions, "precision": ("float32", "float64")}
-    for name, allowed in choices.items():
-        if getattr(settings, name) not in allowed:
-            raise AnalysisError(
-                f"{name} must be one of {', '.join(allowed)}; got {getattr(settings, name)!r}. "
-                "Choose one."
-            )

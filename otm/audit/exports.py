@@ -38,8 +38,7 @@ def as_json(audit: Audit, path: str = "", options: dict[str, Any] | None = None)
             for label, single in audit.parts.items()
         ],
     }
-    if options is not None:
-        found["options"] = options
+    found |= {} if options is None else {"options": options}
     if isinstance(audit, BatteryAudit):
         found["false_alarm"] = audit.false_alarm
         found["left_out"] = audit.left_out

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import importlib
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -32,19 +31,15 @@ def further() -> Iterable[Command]:
 
 
 def run(words: list[str]) -> int:
-    """Run the command line with given words and return the exit status."""
+    """Run the command line with given words, with the help for none, and return the exit status."""
     escape_unencodable()
     name = " ".join(["otm", *(word for word in words[:1] if not word.startswith("-"))])
     try:
-        return int(get_command(app)(words, prog_name="otm", standalone_mode=False) or 0)
+        status = get_command(app)(words or ["--help"], prog_name="otm", standalone_mode=False)
+        return int(status or 0) if words else 2
     except typer.TyperException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # typer keeps the class to itself
-            say(error.format_message(), error=True)
-            return error.exit_code
-        place = getattr(error, "ctx", None)
-        name = place.command_path if place else name
-        said = error.format_message()
-        said += f"{'' if said[-1:] in '.?' else '.'} See {name} --help."
+        name = getattr(getattr(error, "ctx", None), "command_path", name)
+        said = f"{error.format_message()} (see {name} --help)"
     except OtmError as error:
         said = str(error)
     except OSError as error:
@@ -63,7 +58,7 @@ class _Panels(TyperCommand):
     """A command with options in groups in its help."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        _write_options(self.get_params(ctx), ctx, formatter)
+        _write_panels(_rows(self.get_params(ctx), ctx), formatter)
 
 
 class _Commands(TyperGroup):
@@ -73,72 +68,59 @@ class _Commands(TyperGroup):
         super().__init__(**settings)
         self.listed = {one.name: one for one in (*COMMANDS, *further())}
         for name, one in self.listed.items():
-            self.add_command(TyperCommand(name, short_help=one.sentence))
+            self.commands[name] = TyperCommand(name, short_help=one.sentence)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        listed = ((one.panel, one.name, one.sentence) for one in self.listed.values())
-        _write_panels(listed, formatter)
-        _write_options(self.get_params(ctx), ctx, formatter)
+        listed = ((one.panel, (one.name, one.sentence)) for one in self.listed.values())
+        _write_panels([*listed, *_rows(self.get_params(ctx), ctx)], formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, command, rest = super().resolve_command(ctx, args)
+        name, _, rest = super().resolve_command(ctx, args)
         one = self.listed.get(name or "")
-        if one is None:
-            return name, command, rest
-        missing = _missing(one.extra)
-        if missing and not ctx.resilient_parsing:
+        if one is None or ctx.resilient_parsing:
+            return name, one and load(one), rest
+        if missing := _missing(one.extra):
             say(
                 f"otm {name} needs {', '.join(missing)}, not installed here: pip install "
                 f"'{DISTRIBUTION}[{one.extra}]', in a checkout '.[{one.extra}]'",
                 error=True,
             )
             raise typer.Exit(2)
-        if one.extra and not ctx.resilient_parsing:
+        if one.extra:
             ctx.with_resource(clock("loading"))
-        return name, command if missing else load(one), rest
+        return name, load(one), rest
 
 
-def _write_options(options: Iterable[Any], ctx: Any, formatter: Any) -> None:
-    shown = ((one, one.get_help_record(ctx)) for one in options)
-    rows = (
-        (getattr(one, "rich_help_panel", None) or f"{one.param_type_name.title()}s", *record)
-        for one, record in shown
-        if record
-    )
-    _write_panels(rows, formatter)
+def _rows(options: Iterable[Any], ctx: Any) -> Iterator[tuple[str, tuple[str, str]]]:
+    for one in options:
+        yield one.rich_help_panel or f"{one.param_type_name.title()}s", one.get_help_record(ctx)
 
 
-def _write_panels(rows: Iterable[tuple[str, str, str]], formatter: Any) -> None:
+def _write_panels(rows: Iterable[tuple[str, tuple[str, str]]], formatter: Any) -> None:
     panels: dict[str, list[tuple[str, str]]] = {}
-    for panel, name, text in rows:
-        panels.setdefault(panel, []).append((name, text))
+    for panel, row in rows:
+        panels.setdefault(panel, []).append(row)
     for panel, shown in panels.items():
         with formatter.section(panel):
             formatter.write_dl(shown)
 
 
-def load(one: Command) -> TyperCommand:
+def load(one: Command) -> Any:
     """Import a command of the list."""
     module, _, name = one.function.partition(":")
     function = getattr(importlib.import_module(module), name)
-    further_help = (inspect.getdoc(function) or "").partition("\n\n")[2]
+    text = "\n\n".join([one.sentence, *(inspect.getdoc(function) or "").split("\n\n")[1:]])
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(one.name, cls=_Panels, help=f"{one.sentence}\n\n{further_help}")(function)
-    command = get_command(single)
-    assert isinstance(command, TyperCommand)
-    return command
+    single.command(one.name, cls=_Panels, help=text)(function)
+    return get_command(single)
 
 
 def _missing(extra: str) -> list[str]:
     """Return the distributions of an extra that are not installed."""
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        needed = (
-            re.split(r"[^\w.-]", line)[0]
-            for line in metadata.requires(DISTRIBUTION) or ()
-            if extra and re.search(rf"extra == ['\"]{extra}['\"]", line)
-        )
-        return [name for name in needed if not _version(name)]
-    return []
+    wanted = rf"([\w.-]+).*extra == ['\"]{extra}['\"]"
+    lines = (metadata.requires(DISTRIBUTION) or ()) if extra else ()
+    needed = (found[1] for line in lines if (found := re.match(wanted, line)))
+    return [name for name in needed if not _version(name)]
 
 
 def _version(name: str) -> str | None:
@@ -153,7 +135,6 @@ def _print_version(asked: bool) -> None:
 
 app = typer.Typer(
     cls=_Commands,
-    no_args_is_help=True,
     rich_markup_mode=None,
     epilog="otm COMMAND --help says more. Commands on models need the extra `analysis`.",
 )

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import io
 import math
+import operator
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -176,9 +177,11 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
         )
     candidate = _candidate(options)
     pair = _pair(options)
-    block = isinstance(candidate, ManyBlocksCandidate)
-    if isinstance(candidate, LogitCandidate):
-        block = candidate.takes_blocks
+    block = (
+        candidate.takes_blocks
+        if isinstance(candidate, LogitCandidate)
+        else isinstance(candidate, ManyBlocksCandidate)
+    )
     laws = None
     if options.law or (options.drafts and not block):
         laws = _laws(options, (1,) if pair else standard.DRAFTS)
@@ -298,14 +301,12 @@ def _uniforms(options: SimpleNamespace) -> Any:
     """Return how many uniforms a call may use, as --uniforms says; None unless it is given."""
     if options.uniforms is None:
         return None
-    try:
-        per_draft, beside = (int(part) for part in options.uniforms.split(","))
-    except ValueError as error:
+    if not (found := re.fullmatch(r"\s*(-?\d+)\s*,\s*(-?\d+)\s*", options.uniforms)):
         raise InvalidParameter(
             f"--uniforms takes two integers A,B for A·k + B; got {options.uniforms!r}. Pass 1,1, "
             "say."
-        ) from error
-    return lambda k, v: per_draft * k + beside
+        )
+    return lambda k, v: int(found[1]) * k + int(found[2])
 
 
 def find(name: str) -> tuple[Any, str]:
@@ -334,9 +335,7 @@ def find(name: str) -> tuple[Any, str]:
             raise InvalidParameter(
                 f"{name!r} has the name of another module, {found!r}. Give the file another name."
             )
-        thing = found
-        for part in attribute.split("."):
-            thing = getattr(thing, part)
+        thing = operator.attrgetter(attribute)(found)
     except AttributeError as error:
         own = [
             key

@@ -7,6 +7,8 @@ default in every command.
 from __future__ import annotations
 
 import difflib
+import json
+import re
 import tomllib
 from collections.abc import Sequence
 from functools import partial
@@ -73,8 +75,12 @@ def reals(text: str | Sequence[float]) -> list[float]:
 
 def numbers(help: str, *, minimum: int = 1, panel: str | None = None) -> Any:
     """Return an option of integers with commas between."""
-    parser = partial(integers, minimum=minimum)
-    return typer.Option(parser=parser, metavar="1,2,5-8", help=help, rich_help_panel=panel)
+    return typer.Option(
+        parser=partial(integers, minimum=minimum),
+        metavar="1,2,5-8",
+        help=help,
+        rich_help_panel=panel,
+    )
 
 
 def read_settings(context: typer.Context, file: str | None) -> str | None:
@@ -82,7 +88,7 @@ def read_settings(context: typer.Context, file: str | None) -> str | None:
     if file is None or context.resilient_parsing:
         return file
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        text = re.sub("([\"'])~/", rf"\1{Path.home()}/", Path(file).read_text(encoding="utf-8"))
         said = tomllib.loads(text) if text.lstrip()[:1] != "{" else plain_json(text)["options"]
         given = {str(name): value for name, value in said.items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -94,11 +100,7 @@ def read_settings(context: typer.Context, file: str | None) -> str | None:
         near = difflib.get_close_matches(name, known, 1)
         meant = f"Did you mean {near[0]!r}?" if near else "Leave it out."
         raise typer.BadParameter(f"{file} has {name!r}, which is no option of the command. {meant}")
-    context.default_map = {
-        str(known[name].name): _from_home(value)
-        for name, value in given.items()
-        if value is not None
-    }
+    context.default_map = {str(known[name].name): value for name, value in given.items()}
     return file
 
 
@@ -107,31 +109,15 @@ def given_options(context: typer.Context) -> dict[str, Any]:
 
     The folder of the user is written as ~.
     """
-    home = str(Path.home())
-    return {
-        one.opts[0].removeprefix("--"): _plain(context.params[str(one.name)], home)
+    found = {
+        one.opts[0].removeprefix("--"): context.params[str(one.name)]
         for one in context.command.params
-        if getattr(context.get_parameter_source(str(one.name)), "name", "") in GIVEN
-        and one.opts[0].removeprefix("--") not in PLACES
+        # by name: typer keeps the enumeration to itself
+        if getattr(context.get_parameter_source(str(one.name)), "name", "")
+        in ("COMMANDLINE", "DEFAULT_MAP")
     }
-
-
-GIVEN = ("COMMANDLINE", "DEFAULT_MAP")
-"""Names of the sources of options that were given."""
-
-
-def _plain(value: Any, home: str) -> Any:
-    if isinstance(value, list | tuple):
-        return [_plain(one, home) for one in value]
-    if isinstance(value, str | Path):
-        return str(value).replace(f"{home}/", "~/")
-    return value
-
-
-def _from_home(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_from_home(one) for one in value]
-    return value.replace("~/", f"{Path.home()}/", 1) if str(value)[:2] == "~/" else value
+    kept = {name: value for name, value in found.items() if name not in PLACES}
+    return dict(json.loads(json.dumps(kept, default=str).replace(f'"{Path.home()}/', '"~/')))
 
 
 Settings = Annotated[

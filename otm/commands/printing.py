@@ -29,7 +29,6 @@ def escape_unencodable() -> None:
 def print_report(text: str, *, command: str) -> bool:
     """Print a report and return whether it arrived; a reader that has left counts as served."""
     try:
-        escape_unencodable()
         print(text, flush=True)
     except OSError as error:
         discard_stdout()

@@ -313,10 +313,10 @@ def test_columns_are_those_of_the_trees_along_the_text():
 
 def test_trees_want_texts_of_the_target():
     with pytest.raises(AnalysisError, match="--positions target"):
-        check_settings(Settings(trees=(8,)), positions=("text", "target"))
+        check_settings(Settings(trees=(8,)))
     short = Settings(trees=(8,), positions="target", new_tokens=DEPTH - 1)
     with pytest.raises(AnalysisError, match="--num-tokens 16"):
-        check_settings(short, positions=("text", "target"))
+        check_settings(short)
     assert tree_statistics(()) == []
 
 

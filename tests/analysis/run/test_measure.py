@@ -500,9 +500,10 @@ def test_what_lies_beside_a_trace_is_not_read(tmp_path):
         (("--out", "{}/file"), "--out must be a folder"),
         (("--out", "/proc/run"), "The folder cannot be made; choose another --out."),
         (("--shards", "3:1"), "START:STOP"),
-        (("--workers", "0"), "from 1 to 1024"),
+        (("--workers", "0"), "greater than or equal to 1"),
         (("--dtype", "int8"), "'float32', 'float16', 'bfloat16'"),
         (("--dataset", "also"), "either"),
+        (("--settings", "{}/file"), "file must be TOML"),
         (("--from-trace", "x"), "goes without"),
     ],
 )
