@@ -151,7 +151,7 @@ _own = functools.partial(typer.Option, help="The draft's own.", rich_help_panel=
 
 
 def use_threads(threads: int | None) -> None:
-    """Let torch compute with a number of threads; with its own choice if None."""
+    """Let torch compute with a number of threads; None leaves the choice to torch."""
     import torch
 
     if threads is not None:
@@ -229,7 +229,7 @@ def models_of(
         ),
     ] = False,
 ) -> PairSource:
-    """Return the source of a pair of models, and how they are loaded."""
+    """Return the source of a pair of models, with device and weights."""
     from ..models.source import PairSource as Made
 
     return Made(draft, target, device, device_map, dtype, trust_remote_code)

@@ -1,4 +1,4 @@
-"""`otm rules`: the rule that an engine runs, the yields of others, and their needs."""
+"""`otm rules`: the rule that an engine runs, and the yields and needs of other rules."""
 
 import dataclasses
 import functools
@@ -281,7 +281,7 @@ def _screen(read: Any, known: Any, draft_cost: float | None) -> tuple[list[str],
 
 
 def _is_below(read: Any, rule: str, least: float) -> bool:
-    """Return True, and print it, if a rule may yield less than is asked for."""
+    """Return True, with a message, if a rule may yield less than a limit."""
     from ..rules import answer
 
     yields = read.survivals.tokens(answer.place_of(read.rules, rule))

@@ -91,7 +91,7 @@ def fetch(
         typer.Argument(help="The model; --target takes its short name afterwards."),
     ] = "smollm2",
 ) -> None:
-    """Fetch a public target model and convert it to safetensors in the cache folder."""
+    """Fetch a public target model and write safetensors to the cache folder."""
     from ..models.public import PUBLIC, fetch as fetched
 
     folder = fetched(name)

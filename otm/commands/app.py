@@ -55,14 +55,14 @@ def run(words: list[str]) -> int:
 
 
 class _Panels(TyperCommand):
-    """A command with options in groups in its help."""
+    """A command with a help that shows options in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_panels(_rows(self.get_params(ctx), ctx), formatter)
 
 
 class _Commands(TyperGroup):
-    """A group of the listed commands, which loads one when it is called."""
+    """The group of the listed commands, which imports a command when the command is called."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

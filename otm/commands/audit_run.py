@@ -1,4 +1,4 @@
-"""What ``otm audit`` does: find the callable, carry out its audit, show and write what is found."""
+"""The work of ``otm audit``: find the callable, carry out the audit, show and write the result."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ KINDS: dict[str, type[Any]] = {
     "generate": audit.GenerationCandidate,
     "logits": audit.LogitCandidate,
 }
-"""What the callable of a mode is."""
+"""Kind of callable by mode."""
 
 AUDITED: dict[str, tuple[type[Any], str]] = {
     "exact": (IntegrableTokenCandidate, "one token on given uniforms"),
     "sequence": (audit.BlockCandidate, "a block on given uniforms"),
     "sampled": (DraftedCandidate, "a token or a block"),
 }
-"""What the modes of one audit take, and in words."""
+"""Kind of callable by mode of one audit, and the kind in words."""
 
 EXIT_STATUS = {
     "lossless": 0,
@@ -71,7 +71,7 @@ EXIT_STATUS = {
 
 _NAMED = "module:function or FILE.py:function"
 _ATTRIBUTE = "candidate"
-"""What is taken where the function is left out: what a template calls it."""
+"""Function that is taken where none is named, as templates name theirs."""
 
 _SHOWN = 12
 """Names that an error lists."""
@@ -93,7 +93,7 @@ _LAWS = {law_name(law): law for law in LAWS}
 
 
 def run(options: SimpleNamespace) -> int:
-    """Print a template, or carry out an audit; show what is known as soon as it is known."""
+    """Print a template, or carry out an audit and show each result as soon as possible."""
     if options.template is not None:
         return 0 if print_report(template(options.template), command="audit") else 2
     printed = _Kept()
@@ -132,7 +132,7 @@ def run(options: SimpleNamespace) -> int:
 
 
 class _Kept(io.StringIO):
-    """A stream that keeps the beginning of what somebody's code prints out of the report."""
+    """A stream that keeps the beginning of another's prints, out of the report."""
 
     def write(self, text: str) -> int:
         super().write(text[: max(0, _MOST_PRINTED - self.tell())])
@@ -206,7 +206,7 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
 
 
 def _log(options: SimpleNamespace, errors: Errors) -> Audit:
-    """Audit a log of outputs, or what an engine counted if it is no such log from its start on."""
+    """Audit a log of outputs, or an engine's counters if the first line is no log."""
     if options.expected is not None:
         return audit.acceptance_counts(options.log, expected=options.expected, errors=errors)
     law = None if options.law is None else _laws(options, (1,))[0]
@@ -226,7 +226,7 @@ def _laws(options: SimpleNamespace, default: Sequence[int]) -> list[Law]:
 
 
 def _pair(options: SimpleNamespace) -> Any:
-    """Return the laws given by --draft-probs and --target-probs, None without them."""
+    """Return the laws given by --draft-probs and --target-probs, None without these options."""
     if (options.draft_probs is None) != (options.target_probs is None):
         raise InvalidParameter(
             "--draft-probs and --target-probs go together; got one of them. Give both, or neither."
@@ -235,7 +235,7 @@ def _pair(options: SimpleNamespace) -> Any:
 
 
 def _candidate(options: SimpleNamespace) -> Candidate:
-    """Return what module:function names, as the kind of candidate that it is."""
+    """Return the candidate that module:function names, of the right kind."""
     found: Any
     found, name = find(options.callable)
     mode, settings = _settings(options)
@@ -269,7 +269,7 @@ def _candidate(options: SimpleNamespace) -> Candidate:
 
 
 def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
-    """Return the mode, which what is said of the callable may imply, and what is said of it."""
+    """Return the mode, given or implied by other options, and the settings of the callable."""
     processing = {
         "top_k": options.top_k,
         "top_p": options.top_p,
@@ -310,8 +310,9 @@ def _uniforms(options: SimpleNamespace) -> Any:
 
 
 def find(name: str) -> tuple[Any, str]:
-    """Import module:attribute or FILE.py:attribute, `candidate` unless given; return it and
-    module:attribute.
+    """Import module:attribute or FILE.py:attribute and return the object and module:attribute.
+
+    The attribute is `candidate` unless given.
     """
     module, _, attribute = name.partition(":")
     attribute = attribute or _ATTRIBUTE

@@ -105,7 +105,7 @@ def read_settings(context: typer.Context, file: str | None) -> str | None:
 
 
 def given_options(context: typer.Context) -> dict[str, Any]:
-    """Return the options of a call that were given, as `read_settings` reads them.
+    """Return the options given to a call, in the form that `read_settings` reads.
 
     The folder of the user is written as ~.
     """

@@ -1,6 +1,6 @@
-"""What ``otm plan`` prints: the answer first, then what it rests on.
+"""The page of ``otm plan``: the answer first, then the grounds of the answer.
 
-What it rests on: the record and its conventions, the costs and where they come from, every length
+The grounds: the record and its conventions, the costs and where they come from, every length
 compared, and where the answer ends because the measurements end.
 """
 
@@ -42,7 +42,7 @@ MAX_COLUMNS = 10
 """Draft lengths that are shown side by side."""
 
 BASIS = ("costs", "estimate", "confidence", "samples")
-"""What an answer rests on, which JSON leaves out."""
+"""Grounds of an answer, which JSON leaves out."""
 
 COST_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Draft steps in target calls that are gone through where no costs are given."""
@@ -92,7 +92,7 @@ def answer(options: SimpleNamespace, record: AcceptanceRecord, *, as_json: bool 
 
 
 def _json(options: SimpleNamespace, record: AcceptanceRecord, answer: object) -> str:
-    """Return what was read and the answer as JSON; what is not known is null."""
+    """Return the record and the answer as JSON; unknown values are null."""
     told = {
         "record": {
             "form": record.form,
@@ -110,7 +110,7 @@ def _json(options: SimpleNamespace, record: AcceptanceRecord, answer: object) ->
 
 
 def _plain(value: Any) -> Any:
-    """Return values as JSON has them, without what the answer rests on."""
+    """Return values in the types of JSON, without the grounds of the answer."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     if dataclasses.is_dataclass(value):
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def _costs(options: SimpleNamespace, record: AcceptanceRecord) -> CostSurface | None:
-    """Return the surface that the options give, None if they give none."""
+    """Return the surface that the options give, None without options of costs."""
     given = [options.draft_ms is not None, options.target_ms is not None]
     if options.costs:
         if any(given):
@@ -212,7 +212,7 @@ def _vllm_table(
 
 
 def _headline(plan: LengthPlan) -> Iterator[str]:
-    """Say what to do."""
+    """Yield the advice."""
     if len(plan.choices) > 1:
         yield _of_all_cells(plan.choices)
         return
@@ -248,7 +248,7 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
 
 
 def _of_all_cells(choices: Sequence[LengthChoice]) -> str:
-    """Return what to do in all cells together."""
+    """Return the advice for all cells together."""
     lengths = sorted({choice.length for choice in choices if choice.verdict == "speculate"})
     drafting = sum(choice.verdict == "speculate" for choice in choices)
     undecided = sum(choice.verdict == "undecided" for choice in choices)
@@ -278,7 +278,7 @@ def _interval_words(plan: LengthPlan, where: str = "in brackets") -> str:
 
 
 def _record(options: SimpleNamespace, record: AcceptanceRecord) -> Iterator[str]:
-    """Say what was read, and what it cannot say."""
+    """Yield the record and the limits of the record."""
     steps = f"{record.steps:,.0f} steps" if record.steps is not None else "rates without counts"
     parts = f"{len(record.parts):,} {record.unit}{'s' if len(record.parts) > 1 else ''}"
     held = f"{record.form}, {parts}, {steps}; {record.convention}"
@@ -314,7 +314,7 @@ def _record(options: SimpleNamespace, record: AcceptanceRecord) -> Iterator[str]
 
 
 def _lengths_words(record: AcceptanceRecord) -> str:
-    """Say what is known about draft lengths, and what follows."""
+    """Return words on the known draft lengths, and the consequences."""
     if not record.measured:
         return "positions are not recorded: what ran is known, other lengths are bounded"
     low, high = survival_bounds(record).tokens
@@ -337,7 +337,7 @@ def _lengths_words(record: AcceptanceRecord) -> str:
 
 
 def _described(costs: CostSurface) -> str:
-    """Say where costs come from, what they span and what they take as the same."""
+    """Return words on source, range and assumptions of costs."""
     size = (
         f"batches of {_range(costs.batches)}, contexts of {_range(costs.contexts)}, calls of "
         f"{_range(costs.tokens)} tokens"
@@ -418,7 +418,7 @@ def _limits(plan: LengthPlan, record: AcceptanceRecord) -> Iterator[str]:
 def _of_mean(
     options: SimpleNamespace, record: AcceptanceRecord, costs: CostSurface | None, *, as_json: bool
 ) -> str:
-    """Answer from a mean: whether what ran pays, and which lengths can."""
+    """Answer from a mean: does the engine's run pay, and which lengths can."""
     if costs is None:
         cells = {f"{r:g}": (CostSurface.flat(draft=r, target=1.0), 1, 0) for r in COST_RATIOS}
     else:
@@ -450,7 +450,7 @@ def _of_mean(
 def _mean_headline(
     record: AcceptanceRecord, costs: CostSurface | None, plans: Sequence[MeanPlan]
 ) -> Iterator[str]:
-    """Say whether what ran pays."""
+    """Yield the verdict on the engine's run."""
     plan, ran = plans[0], sum((one.over_plain or 0.0) > 1.0 for one in plans)
     even = [
         "  what the engine ran pays while a step, drafts and call together, takes less",
@@ -494,7 +494,7 @@ def _lengths(lengths: Sequence[int]) -> str:
 
 
 def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:
-    """Show every length of one cell, or what every cell or cost says."""
+    """Yield a table of every length of one cell, or of every cell or cost."""
     if len(plans) == 1:
         (plan,) = plans.values()
         if len(plan.lower) == 1:
@@ -531,7 +531,7 @@ def _by_ratio(options: SimpleNamespace, record: AcceptanceRecord) -> list[Length
 def _without_costs(
     options: SimpleNamespace, record: AcceptanceRecord, plans: Sequence[LengthPlan]
 ) -> Iterator[str]:
-    """Answer for a range of costs, and ask for them."""
+    """Answer for a range of costs, and ask for the user's costs."""
     choices = [plan.choices[0] for plan in plans]
     speedups = [choice.over_plain for choice in choices]
     at_limit = [choice.reach == "at the limit" for choice in choices]

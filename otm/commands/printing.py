@@ -14,20 +14,20 @@ WIDTH = 80
 
 
 def discard_stdout() -> None:
-    """Send what is left of the standard output nowhere."""
+    """Send the rest of the standard output nowhere."""
     # Python flushes it once more when it ends, and would complain again.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def escape_unencodable() -> None:
-    """Write letters that the standard output cannot encode by their numbers."""
+    """Write letters that the standard output cannot encode as escaped numbers."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def print_report(text: str, *, command: str) -> bool:
-    """Print a report and return whether it arrived; a reader that has left counts as served."""
+    """Print a report and return True on arrival; a reader that has left counts as served."""
     try:
         print(text, flush=True)
     except OSError as error:
@@ -43,7 +43,7 @@ def print_report(text: str, *, command: str) -> bool:
 
 
 def deliver(path: str, text: str, *, command: str) -> bool:
-    """Write a text to a file, - for the standard output, and return whether it arrived."""
+    """Write a text to a file, - for the standard output, and return True on arrival."""
     if path == "-":
         return print_report(text, command=command)
     try:
