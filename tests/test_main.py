@@ -39,6 +39,16 @@ def test_every_command_is_listed_in_its_group(capsys):
         assert one.sentence in " ".join(group.split())
 
 
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from otm.commands import COMMANDS, app; "
+        "[app.load(one) for one in (*COMMANDS, *app.further())]; app.run(['measure', '--help']); "
+        "print({'numpy', 'scipy', 'torch', 'transformers', 'pydantic', 'rich'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 def test_the_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"otm {metadata.version(app.DISTRIBUTION)}\n"
@@ -46,14 +56,8 @@ def test_the_version(capsys):
 
 def test_as_a_module():
     pair = ["--draft-probs", "3/4,1/4", "--target-probs", "1/2,1/2"]
-    command = [
-        sys.executable,
-        "-m",
-        "otm",
-        "audit",
-        "evidence.corpus.one_token:accept_everything",
-        *pair,
-    ]
+    words = ["audit", "evidence.corpus.one_token:accept_everything", *pair]
+    command = [sys.executable, "-m", "otm", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("## `evidence.corpus.one_token:accept_everything`: not lossless")

@@ -27,7 +27,7 @@ def commands():
     return {one.name: load(one) for one in (*OWN, *COMMANDS)}
 
 
-def test_an_option_of_one_name_has_one_type_one_default_and_one_sentence(commands):
+def test_an_option_of_one_name_has_one_type_and_one_default_and_every_one_a_sentence(commands):
     found = defaultdict(dict)
     for command in commands.values():
         assert all(one.help for one in command.params), command.name
