@@ -44,7 +44,7 @@ def latency(
 ) -> None:
     """Time passes over length x batch (SpecTr Tables 1 and 3) and over draft trees.
 
-    Batch sizes are 1,2,4,8 unless others are given, 1 among them.
+    Batch size 1 is among those measured, or the tables have nothing to be relative to.
     """
     from ..models import latency as timed, names, source
 

@@ -297,7 +297,7 @@ def merge(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...", help="Parts of one run, with the same settings and software."
+            metavar="RUN", help="Parts of one run, with the same settings and software."
         ),
     ],
     out: Annotated[Path, output_option("Folder of the whole run.")],

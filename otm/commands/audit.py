@@ -60,7 +60,7 @@ def probabilities(text: str | Sequence[float]) -> list[float]:
     parts = text.split(",") if isinstance(text, str) else text
     try:
         return [float(Fraction(one)) if "/" in str(one) else float(one) for one in parts]
-    except (ValueError, ZeroDivisionError, OverflowError) as error:
+    except (ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
         raise typer.BadParameter(
             f"probabilities are decimals or fractions with commas between; got {text!r}"
         ) from error

@@ -67,7 +67,7 @@ def reals(text: str | Sequence[float]) -> list[float]:
     parts = text.split(",") if isinstance(text, str) else text
     try:
         return sorted({float(part) for part in parts})
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise typer.BadParameter(
             f"numbers have commas between, such as 0.7,1.0; got {text!r}. Write them so."
         ) from error
@@ -100,7 +100,18 @@ def read_settings(context: typer.Context, file: str | None) -> str | None:
         near = difflib.get_close_matches(name, known, 1)
         meant = f"Did you mean {near[0]!r}?" if near else "Leave it out."
         raise typer.BadParameter(f"{file} has {name!r}, which is no option of the command. {meant}")
-    context.default_map = {str(known[name].name): value for name, value in given.items()}
+    context.default_map = {
+        # as words of a command line, but for lists and flags
+        str(known[name].name): (
+            value
+            if isinstance(value, list | bool)
+            else [str(value)]
+            if known[name].multiple
+            else str(value)
+        )
+        for name, value in given.items()
+        if value is not None
+    }
     return file
 
 
@@ -141,7 +152,8 @@ Json = Annotated[
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the random numbers.")]
 
 BatchSizes = Annotated[
-    Sequence[int] | None, numbers("Batch sizes (default: the measured ones).", panel="Costs")
+    Sequence[int] | None,
+    numbers("Batch sizes (default: of costs, the measured ones; to measure, 1,2,4,8)."),
 ]
 
 SAMPLING = "Sampling"

@@ -20,7 +20,7 @@ def plan(
     context: typer.Context,
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="Records of one form; - for standard input."),
+        typer.Argument(metavar="FILE", help="Records of one form; - for standard input."),
     ],
     since: Annotated[
         str | None, typer.Option(metavar="FILE", help="An earlier scrape, which is taken off.")

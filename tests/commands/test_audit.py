@@ -97,6 +97,8 @@ FILES = {
     "near.toml": "sed = 3",
     "far.toml": "zzz = 3",
     "text.toml": "seed = 'x'",
+    "flat.toml": "draft-probs = [1, 2]",
+    "one.toml": "drafts = 1\nseed = 3\nmode = 'exact'",
     "all.toml": "callable = 'audited_kernels:trusting'\ndraft-probs = '3/4,1/4'\n"
     "target-probs = [[0.5, 0.5]]\ndrafts = [1, 2]\nbatched = false",
     "fair.jsonl": "\n".join(LINES),
@@ -196,6 +198,7 @@ def kernels(tmp_path, monkeypatch):
         (["--template", "step"], 0, "def candidate("),
         (["--settings", "all.toml"], 1, "1..2 drafts"),
         (["--settings", "all.toml", "--drafts", "1"], 1, "1 draft, "),
+        (["otm:Maximal", "--settings", "one.toml"], 0, "1 draft, "),
     ],
 )
 def test_reports_and_statuses(arguments, status, said, capsys):
@@ -289,6 +292,7 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         (["--settings", "plain.json"], "plain.json must be TOML, or a JSON record"),
         (["--settings", "absent.toml"], "absent.toml must be TOML, or a JSON record"),
         (["--settings", "text.toml"], "'--seed'"),
+        (["--settings", "flat.toml"], "probabilities are decimals"),
     ],
 )
 def test_what_cannot_be_carried_out(arguments, said, capsys):
