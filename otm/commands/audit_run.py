@@ -80,7 +80,7 @@ _MOST_PRINTED = 1 << 16
 
 
 def law_name(law: type[Law]) -> str:
-    """Return how the command line names a draft law.
+    """Return the name of a draft law on the command line.
 
     >>> import otm
     >>> law_name(otm.WithoutReplacement), law_name(otm.IID)
@@ -298,7 +298,7 @@ def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
 
 
 def _uniforms(options: SimpleNamespace) -> Any:
-    """Return how many uniforms a call may use, as --uniforms says; None unless it is given."""
+    """Return the number of uniforms that a call may use, from --uniforms; None unless it is given."""
     if options.uniforms is None:
         return None
     if not (found := re.fullmatch(r"\s*(-?\d+)\s*,\s*(-?\d+)\s*", options.uniforms)):
