@@ -1,6 +1,6 @@
 """The tables of `docs/steps.md`, `docs/howto/matching.md` and `docs/audit.md` from the data: K
 drafted sequences of L tokens on both pairs, all schemes by verified nodes, single tokens by mean
-drafts, a plan for each context, and known noise.
+drafts, and known noise.
 
 `python -m figures.steps_tables` writes the tables anew; a test fails where they differ from the
 data.
@@ -164,32 +164,6 @@ def lists_table(records: dict[float, Record]) -> str:
     return markdown(head, [*body, ("*different ones among i.i.d. drafts*", *different)])
 
 
-def choice_table(record: Record) -> str:
-    """Return speeds of one plan for all contexts and of one for each, by costs and plans."""
-    (table,) = record["tables"]
-    head = [
-        "costs",
-        "plans",
-        "one plan",
-        "tokens, speed",
-        "by context",
-        "speed-up, %",
-        "text known",
-    ]
-    rows = []
-    for row in table["rows"]:
-        one, chosen = (
-            f"{written(row[tokens])}, {written(row[speed])}"
-            for tokens, speed in (("one_tokens", "one_speed"), ("tokens", "speed"))
-        )
-        half = 50.0 * (row["high"] - row["low"])
-        gain = f"{100.0 * (row['gain'] - 1.0):+.1f} ± {half:.1f}".replace("-", "−")
-        known = written(row["known"])
-        rows.append((row["costs"], row["plans"], row["one"], one, chosen, gain, known))
-    title = f"{table['texts']} texts of {table['num_tokens']} places:"
-    return f"{title}\n\n{markdown(head, rows)}"
-
-
 def known_noise_table(record: Record) -> str:
     """Return tokens until a mismatch by case and tolerance, beside a log's records."""
     head = ["served", "total variation"]
@@ -254,10 +228,6 @@ def page(text: str) -> str:
             text = with_section(text, name, difference_table(record, reference))
     for section, stem in (("lists", "lists"), ("public lists", "lists-smollm2")):
         text = with_section(text, section, lists_table(nodes.read(stem, LISTED)))
-    for section, record in zip(
-        ("choice", "public choice"), captures("choice").values(), strict=True
-    ):
-        text = with_section(text, section, choice_table(record))
     return text
 
 

@@ -48,15 +48,6 @@ def steps(
             "Laws and verifiers of one token, by these mean numbers of drafts.", panel=COMPARED
         ),
     ] = None,
-    choice: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A plan for each context and one for all, at the costs in a record of advise or "
-            "latency.",
-            rich_help_panel=COMPARED,
-        ),
-    ] = None,
     blur: Annotated[
         Sequence[float] | None,
         typer.Option(
@@ -143,9 +134,9 @@ def steps(
     from ..provenance import environment, published_origin
     from ..steps import contexts, drafters as further, nodes as trees
 
-    asked = {"--shapes": shapes, "--nodes": nodes, "--drafts": drafts, "--choice": choice}
+    asked = {"--shapes": shapes, "--nodes": nodes, "--drafts": drafts}
     kinds = [name for name, value in asked.items() if value]
-    _check(kinds, after_prompts=prompts is not None, third=third, blurred=bool(blur))
+    _check(kinds, after_prompts=prompts is not None, third=third)
     load = os.getloadavg()
     sizes = [_size(each) for each in shapes or ["4,4", "8,8"]]
     pair = source.load_source(models)
@@ -163,14 +154,11 @@ def steps(
         )
     if third is not None:
         places = contexts.third_by_entropy(judge, places, third, trees.DEPTH, start)
-    made = _comparisons(
-        sizes, choice, nodes, drafts, num_sequences, noises=noises, only=only, texts=texts, eos=eos
-    )
+    made = _comparisons(sizes, nodes, drafts, num_sequences, noises=noises, only=only, texts=texts)
     tables: list[Any] = []
     for compare, drafter in itertools.product(made, drafters):
-        judging = judge if choice is None else target
         rng = copy.deepcopy(start)
-        tables.append(compare(draft=drafter, target=judging, contexts=places, rng=rng))
+        tables.append(compare(draft=drafter, target=judge, contexts=places, rng=rng))
         say(f"{tables[-1]}\n")
         if out is not None:
             record = {
@@ -206,7 +194,6 @@ def _places(
 
 def _comparisons(
     sizes: list[tuple[int, int]],
-    choice: Path | None,
     nodes: Sequence[int] | None,
     drafts: Sequence[int] | None,
     num_sequences: Sequence[int] | None,
@@ -214,14 +201,10 @@ def _comparisons(
     noises: int,
     only: list[str] | None,
     texts: Any,
-    eos: Any,
 ) -> list[Callable[..., Any]]:
     """Return the comparisons that are asked for, as functions of models, contexts and rng."""
-    from ..advise import choice as choices
     from ..steps import lists, nodes as trees, shapes
 
-    if choice is not None:
-        return [partial(choices.compare_choice, costs=choices.costs_with(choice), eos=eos)]
     if drafts:
         return [partial(lists.compare_lists, numbers=list(drafts), noises=noises)]
     if nodes:
@@ -235,7 +218,7 @@ def _comparisons(
     return [partial(shapes.compare_steps, num_drafts=k, length=length) for k, length in sizes]
 
 
-def _check(kinds: list[str], *, after_prompts: bool, third: str | None, blurred: bool) -> None:
+def _check(kinds: list[str], *, after_prompts: bool, third: str | None) -> None:
     """Raise if two comparisons are asked for, or one that the contexts do not suit."""
     if len(kinds) > 1:
         raise AnalysisError(
@@ -246,8 +229,6 @@ def _check(kinds: list[str], *, after_prompts: bool, third: str | None, blurred:
             "Texts after prompts are compared by verified nodes, all of their contexts. Pass "
             "--nodes, and no --third."
         )
-    if kinds == ["--choice"] and blurred:
-        raise AnalysisError("A plan for each context is of the draft itself. Leave --blur out.")
 
 
 def _size(text: str) -> tuple[int, int]:

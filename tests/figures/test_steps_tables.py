@@ -150,51 +150,6 @@ def test_the_text_says_what_beliefs_win_and_lose():
     )
 
 
-def test_the_text_says_what_a_plan_for_each_context_wins():
-    shipped, public = (
-        {
-            (row["costs"], row["plans"].rpartition(" or ")[2]): row
-            for row in record["tables"][0]["rows"]
-        }
-        for record in captures("choice").values()
-    )
-
-    def gain(row):
-        half, value = 50 * (row["high"] - row["low"]), abs(100 * (row["gain"] - 1))
-        return f"{value:.1f} ± {half:.1f} %".replace("0.", ".")
-
-    dear, chain, several = "a draft call 0.2", "chain", "K sequences, K-SEQ"
-    chains = [row for (_, plans), row in shipped.items() if plans == chain]
-    room = [row["known"] / row["one_speed"] - 1 for row in chains]
-    assert all(row["gain"] - 1 < one / 6 for row, one in zip(chains, room, strict=True))
-    noise = [row for (_, plans), row in shipped.items() if plans == "tree on shared noise"]
-    chains = [row for (costs, plans), row in public.items() if costs == dear and plans == chain]
-    assert len(noise) == 3 and all(row["low"] < 1.0 < row["high"] for row in (*noise, *chains))
-    measured = [row for (costs, _), row in public.items() if costs == "measured"]
-    assert {row["one"] for row in measured} == {"no drafts"}
-    lost = [100 * (1 - row["gain"]) for row in measured]
-    cheap = max(100 * (row["gain"] - 1) for (costs, _), row in public.items() if "0.05" in costs)
-    (table,) = captures("choice")["SmolLM2-135M-Instruct"]["tables"]
-    model = json.loads((DATA / "advice-smollm2.json").read_text(encoding="utf-8"))["step_model"]
-    of_one, of_two = model["target"][1][:2]
-    share = f"{sum(model['draft']) / of_one:.2f}".lstrip("0")
-    says(
-        "docs/steps.md",
-        f"chains by context are {gain(shipped[dear, chain])} faster than chains of one",
-        f"sequences {gain(shipped[dear, several])}",
-        f"at the measured costs {gain(shipped['measured', chain])}",
-        "knew the text would be {:.1f}, {:.1f} and {:.1f} % faster".format(
-            *(100 * one for one in room)
-        ),
-        f"a choice by context loses {min(lost):.0f} to {max(lost):.0f} %",
-        f"it wins {cheap:.1f} % at most with a draft call of .05",
-        f"shared noise win {gain(public[dear, 'tree on shared noise'])}",
-        f"On SmolLM2, {table['texts']} texts only",
-        f"a draft call takes {share} of a target call and a call that checks two",
-        f"tokens {of_two / of_one:.1f} times one of one",
-    )
-
-
 def test_the_page_on_audits_says_what_known_noise_saves():
     record = json.loads((DATA / "known_noise.json").read_text(encoding="utf-8"))
     last = record["rows"][-1]

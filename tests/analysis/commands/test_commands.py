@@ -15,7 +15,6 @@ from safetensors.torch import load_file, save_file
 from analysis.files import SHIPPED_PAIR
 from analysis.models.pair import load_pair
 from analysis.models.source import PairSource, describe_source, load_source
-from figures.paths import DATA
 
 
 def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path):
@@ -78,16 +77,6 @@ def test_steps_prints_a_table_for_each_size(printed, refused, tmp_path):
     assert "Pass --nodes" in refused("steps", *along)
     assert "Pass --nodes" in refused("steps", *along, "--drafts", "2")
     assert "got --nodes and --drafts" in refused("steps", "--nodes", "2", "--drafts", "2")
-    choice = ("--choice", DATA / "advice.json")
-    assert "--blur" in refused("steps", *choice, "--blur", "0.4")
-
-
-@pytest.mark.long
-def test_steps_compares_a_plan_for_each_context(printed):
-    """Too dear for the usual run: nine menus of six texts."""
-    asked = ("--num-contexts", "6", "--context-tokens", "8", "--device", "cpu")
-    shown = printed("steps", "--choice", DATA / "advice.json", *asked)
-    assert "6 texts of 32 tokens" in shown and "tree on shared noise" in shown
 
 
 @pytest.mark.parametrize(
