@@ -323,10 +323,6 @@ def report(
     out: Annotated[
         Path | None, output_option("Folder of report.html and report.md (default: the run's).")
     ] = None,
-    decode: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Results of otm decode, to compare predictions with."),
-    ] = None,
     latency: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Record of otm latency: the costs of passes here."),
@@ -339,7 +335,7 @@ def report(
     """Write a self-contained HTML page and a Markdown summary of a measured run."""
     from ..report.write import write_report
 
-    files = write_report(run, out=out, decode=decode, latency=latency, advice=advice)
+    files = write_report(run, out=out, latency=latency, advice=advice)
     for line in files.findings:
         say(line)
     say(f"page     {files.html}")

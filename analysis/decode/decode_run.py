@@ -173,8 +173,7 @@ def summary_table(records: Iterable[TextRecord], decoders: Sequence[str]) -> str
         speed = [f"{row.tokens_per_second:.1f}", ratio, sure]
         cells.append([row.decoder, *counts, *speed, str(row.num_texts)])
     notes = [
-        "tokens/call: decoded tokens per serial call of the target; interval: over prompts, as in "
-        "`report`",
+        "tokens/call: decoded tokens per serial call of the target; interval: over prompts",
         "x plain: measured wall time against plain decoding of the same prompts, below 1 where "
         "drafting costs more than it wins",
     ]

@@ -2,8 +2,7 @@
 
 `DraftSelection(4, 8, RecursiveRejection())`, `Gsd(chain(5))`, `Ersd(parents([0, 0, 1]))`: what the
 documentation writes is what a command line takes. The text is parsed, never executed, and only the
-names listed here mean anything. A report reads the levels of a decoder from the same text, where it
-builds no large tree: a results file comes from strangers, and a text may name a tree of any size.
+names listed here mean anything.
 """
 
 from __future__ import annotations
@@ -11,21 +10,17 @@ from __future__ import annotations
 import ast
 import difflib
 import inspect
-import math
 from collections.abc import Callable
 from typing import Any
 
 import otm
 from otm._display.tabular import shortened
 from otm.sequence import DECODERS, Decoder
-from otm.sequence.vertex_decoder import VertexDecoder
 from otm.trees import TreeShape
 
 from ..errors import AnalysisError
 
 _MAX_TEXT = 10_000
-_MOST_VERTICES = 1 << 20
-"""Most vertices of a tree that is built to read its levels."""
 _EXAMPLE = "'DraftSelection(4, 8)' or 'Gsd(chain(5))'"
 
 
@@ -62,43 +57,19 @@ def decoder_from_text(text: str) -> Decoder:
     return found
 
 
-def levels_of(decoder: str) -> tuple[str, otm.Verifier, tuple[int, ...]] | None:
-    """Return (law, verifier, children of a vertex by level) of a decoder's text.
-
-    None if vertices of one level have different numbers of children.
-
-    >>> levels_of("DraftSelection(4, 3, RecursiveRejection())")
-    ('IID', RecursiveRejection(), (4, 1, 1))
-    >>> levels_of("Gsd(parents([0, 0, 1]))") is None
-    True
-    """
-    names = _names()
-    try:
-        node = ast.parse(decoder[:_MAX_TEXT].strip(), mode="eval").body
-        _require_small(node)
-        found = _value(node, names)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError, otm.OtmError):
-        return None
-    if not isinstance(found, VertexDecoder):
-        return None
-    shape = found.shape
-    counts = [set(shape.num_children[shape.levels == i].tolist()) for i in range(shape.depth)]
-    if any(len(level) > 1 for level in counts):
-        return None
-    law = type(found.law(1))
-    return law.__name__, found.verifier, tuple(level.pop() for level in counts)
-
-
 def most_tokens(decoder: str, drafted: int) -> int:
     """Return the most tokens that one target call can yield.
 
-    One more than levels, or than drafted tokens where levels are unknown.
+    One more than the decoder's levels; than drafted tokens where a name is no decoder's text.
 
-    >>> most_tokens("DraftSelection(4, 2)", 8), most_tokens("Ersd(batch(4))", 4)
+    >>> most_tokens("DraftSelection(4, 2)", 8), most_tokens("an experiment's label", 4)
     (3, 5)
     """
-    plan = levels_of(decoder)
-    return 1 + (drafted if plan is None else min(drafted, len(plan[2])))
+    try:
+        depth = decoder_from_text(decoder).depth
+    except AnalysisError:
+        depth = drafted
+    return 1 + min(drafted, depth)
 
 
 def _names() -> dict[str, Callable[..., Any]]:
@@ -154,14 +125,3 @@ def _called(
     except TypeError as error:
         raise ValueError(f"{name} was given the wrong arguments: {error}.") from error
     return names[name](*arguments, **keywords)
-
-
-def _require_small(node: ast.expr) -> None:
-    """Raise `ValueError` on numbers that could stand for a large tree."""
-    numbers = [
-        max(1, part.value)
-        for part in ast.walk(node)
-        if isinstance(part, ast.Constant) and isinstance(part.value, int)
-    ]
-    if len(numbers) * math.prod(numbers) > _MOST_VERTICES:
-        raise ValueError("it names a large tree")

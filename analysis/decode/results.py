@@ -159,9 +159,7 @@ def open_results(path: Path) -> tuple[dict[str, Any], Iterator[TextRecord]]:
             that is no record, or the record of a text that was there before.
     """
     if not is_file(path):
-        raise AnalysisError(
-            f"--decode must name a results file of `decode`; {shortened(path)!r} is none. Check it."
-        )
+        raise AnalysisError(f"{shortened(path)!r} is no results file of `decode`. Check its name.")
     lines = _lines(path)
     header = next(lines, (1, None))[1]
     if (
@@ -169,9 +167,9 @@ def open_results(path: Path) -> tuple[dict[str, Any], Iterator[TextRecord]]:
         or header.get("format") != FORMAT
         or header.get("version") != VERSION
     ):
-        raise bad_line(path, 1, f"it is no header of format {FORMAT}, version {VERSION}")
+        raise _bad_line(path, 1, f"it is no header of format {FORMAT}, version {VERSION}")
     if not isinstance(header.get("settings"), dict):
-        raise bad_line(path, 1, "it names no settings")
+        raise _bad_line(path, 1, "it names no settings")
     return header, _records(path, lines)
 
 
@@ -180,7 +178,7 @@ def _records(path: Path, lines: Iterator[tuple[int, Any]]) -> Iterator[TextRecor
     for number, row in lines:
         record = _record(path, number, row)
         if record.task in seen:
-            raise bad_line(path, number, "the same text is there twice")
+            raise _bad_line(path, number, "the same text is there twice")
         seen.add(record.task)
         yield record
 
@@ -188,40 +186,40 @@ def _records(path: Path, lines: Iterator[tuple[int, Any]]) -> Iterator[TextRecor
 def _record(path: Path, number: int, row: Any) -> TextRecord:
     """Return the record of a line, or raise `AnalysisError` unless types and sums are right."""
     if not isinstance(row, dict) or set(row) != _FIELDS:
-        raise bad_line(path, number, f"its fields are not {', '.join(sorted(_FIELDS))}")
+        raise _bad_line(path, number, f"its fields are not {', '.join(sorted(_FIELDS))}")
     counted = [
         row["seed"],
         row["drafted"],
         *(n for name in _LISTS for n in (row[name] if isinstance(row[name], list) else [-1])),
     ]
     if not all(type(n) is int and 0 <= n < 1 << 63 for n in counted):
-        raise bad_line(path, number, "a count is no integer ≥ 0")
+        raise _bad_line(path, number, "a count is no integer ≥ 0")
     if (
         type(row["seconds"]) not in (int, float)
         or not row["seconds"] >= 0
         or type(row["ended"]) is not bool
     ):
-        raise bad_line(path, number, "seconds is no number ≥ 0, or ended neither true nor false")
+        raise _bad_line(path, number, "seconds is no number ≥ 0, or ended neither true nor false")
     if (
         not isinstance(row["decoder"], str)
         or not isinstance(row["prompt"], str)
         or not _PROMPT.fullmatch(row["prompt"])
     ):
-        raise bad_line(
+        raise _bad_line(
             path, number, "its decoder is no text, or its prompt no 16 hexadecimal digits"
         )
     lists = {name: tuple(row[name]) for name in _LISTS}
     steps = {len(lists[name]) for name in ("lengths", "accepted", "vertices")}
     # more where the last step was cut
     if len(steps) != 1 or sum(lists["lengths"]) < len(lists["tokens"]):
-        raise bad_line(path, number, "its steps do not add up to its tokens")
+        raise _bad_line(path, number, "its steps do not add up to its tokens")
     task = Task(row["decoder"], row["prompt"], row["seed"])
     return TextRecord(
         task, **lists, drafted=row["drafted"], ended=row["ended"], seconds=float(row["seconds"])
     )
 
 
-def bad_line(path: Path, number: int, why: str) -> AnalysisError:
+def _bad_line(path: Path, number: int, why: str) -> AnalysisError:
     """Return the error that names a line of a file which is not a results file."""
     return AnalysisError(
         f"{path.name} is not a results file of `decode`; line {number} does not belong there: "
@@ -237,7 +235,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             yield number, plain_json(line)
         except (ValueError, RecursionError) as error:
-            raise bad_line(path, number, f"{error!s:.200}") from error
+            raise _bad_line(path, number, f"{error!s:.200}") from error
 
 
 def prompt_name(tokens: Sequence[int]) -> str:

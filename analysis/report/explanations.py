@@ -42,12 +42,6 @@ _TERMS = {
     "likely tokens that together have mass p. All numbers are for the processed distributions.",
 }
 
-PREDICTION = (
-    "Predicted from the run's mean acceptance, over all its prompts, as if one draft sequence "
-    "survived each level; a scheme that "
-    "keeps several gets more."
-)
-
 LOST = (
     "Exact at every position: with one draft, what the best verifier does not accept is lost to "
     "the parts in turn, from what no "

@@ -67,22 +67,6 @@ def render(view: dict[str, Any]) -> str:
         )
     if view["best_draft_temperature"]:
         blocks.append(escaped(view["best_draft_temperature"]))
-    if view["decode"]:
-        names = ("decoder", "predicted", "measured", "interval", "target_calls", "prompts")
-        header = [
-            "decoder",
-            "predicted tokens per call",
-            "measured",
-            "95 % interval",
-            "target calls",
-            "prompts",
-        ]
-        blocks += [
-            "## Block efficiency",
-            escaped(view["prediction"]),
-            *(f"> **Note:** {escaped(n)}" for n in view["decode_notes"]),
-        ]
-        blocks += [_table(header, [[row[name] for name in names] for row in view["decode"]])]
     blocks += [
         "## Terms",
         "\n".join(f"* **{escaped(term)}**: {escaped(text)}" for term, text in view["terms"]),

@@ -474,24 +474,6 @@
       }));
       return { traces, layout: chart };
     },
-    "chart-decode": (now, width) => {
-      const known = measured.decode.filter((one) => one.predicted !== null);
-      const top = Math.max(1, ...known.map((one) => Math.max(one.predicted, one.measured_high || one.measured))) * 1.05;
-      const traces = [
-        { type: "scatter", mode: "lines", x: [1, top], y: [1, top], line: { color: look().soft, width: 1, dash: "dot" }, hoverinfo: "skip" },
-        {
-          type: "scatter", mode: "markers", x: known.map((one) => one.predicted), y: known.map((one) => one.measured),
-          error_y: {
-            type: "data", symmetric: false,
-            array: known.map((one) => (one.measured_high === null ? 0 : one.measured_high - one.measured)),
-            arrayminus: known.map((one) => (one.measured_low === null ? 0 : one.measured - one.measured_low)),
-          },
-          text: known.map((one) => plain(cut(one.decoder, 44))), marker: { color: look().schemes[0], size: 9 },
-          hovertemplate: "%{text}<br>predicted %{x:.3f}, measured %{y:.3f}<extra></extra>",
-        },
-      ];
-      return { traces, layout: layout(width, axis("predicted tokens per target call"), axis("measured"), 340, 16) };
-    },
   };
 
   const draw = (ids, now) => Promise.all(ids.map((id) => {

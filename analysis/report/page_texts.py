@@ -14,7 +14,6 @@ from ..run.trees import scheme_trees
 from . import explanations
 from .aggregate import Aggregates
 from .answer import Answer
-from .decode_results import DecodeRow, DecodeRun
 from .reading import Run, read_prompts
 from .summary import (
     ATTAINED,
@@ -32,7 +31,7 @@ _LISTED_PROMPTS = 5
 _LONGEST_VALUE = 400
 
 
-def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) -> dict[str, Any]:
+def view(run: Run, found: Aggregates, answer: Answer) -> dict[str, Any]:
     """Return the texts of a report as plain strings, which the writer escapes."""
     schemes = schemes_of(run)
     labels = setting_labels(run, found)
@@ -58,14 +57,6 @@ def view(run: Run, found: Aggregates, decode: DecodeRun | None, answer: Answer) 
         "has_entropy": any(len(binned.centre) for binned in found.by_entropy),
         "prompts": _prompts(run, found),
         "best_draft_temperature": best_draft_temperature(run, found, schemes),
-        "decode": []
-        if decode is None
-        else [_decode_row(row) for row in decode.predicted(run, found)],
-        "decode_setting": None if decode is None else decode.setting(run, found),
-        "prediction": explanations.PREDICTION,
-        "decode_notes": []
-        if decode is None
-        else [printable(note) for note in decode.notes(run, found)],
         "lost_words": explanations.LOST,
         "likeliest_words": explanations.LIKELIEST,
         "lost": [_lost(run, found, s) for s in range(len(labels))],
@@ -146,17 +137,6 @@ def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
             ]
         )
     return shown_rows
-
-
-def _decode_row(row: DecodeRow) -> dict[str, str]:
-    return {
-        "decoder": printable(row.decoder),
-        "predicted": "–" if row.predicted is None else f"{row.predicted:.3f}",
-        "measured": f"{row.measured.value:.3f}",
-        "interval": row.measured.ends(3) or "–",
-        "target_calls": f"{row.target_calls:,}",
-        "prompts": f"{row.prompts:,}",
-    }
 
 
 def _lost(run: Run, found: Aggregates, setting: int) -> dict[str, Any]:

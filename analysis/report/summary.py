@@ -19,7 +19,6 @@ from ..run.manifest import class_of
 from ..statistics import limits
 from ..trace.base import PATH
 from .aggregate import Aggregates, Binned
-from .decode_results import DecodeRun
 from .reading import SETTING_COLUMNS, Run, SchemeColumn
 from .text import printable
 
@@ -105,7 +104,7 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
     return tuple(schemes)
 
 
-def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict[str, Any]:
+def measured_data(run: Run, found: Aggregates) -> dict[str, Any]:
     """Return the measurements that the page's script draws, as JSON values."""
     schemes = schemes_of(run)
     scheme_of = {column: i for i, scheme in enumerate(schemes) for column in scheme.columns}
@@ -125,7 +124,6 @@ def measured_data(run: Run, found: Aggregates, decode: DecodeRun | None) -> dict
         "lost": [
             [part.to_json() for part in parts_of(run, found, s) if part.adds] for s in settings
         ],
-        "decode": [] if decode is None else [row.to_json() for row in decode.predicted(run, found)],
     }
 
 

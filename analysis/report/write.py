@@ -18,7 +18,6 @@ from .advice_record import read_advice
 from .aggregate import aggregate
 from .answer import answer_data, answer_run
 from .call_costs import read_latency
-from .decode_results import read_decode
 from .page_texts import view
 from .reading import open_run
 from .summary import measured_data
@@ -44,7 +43,6 @@ def write_report(
     run: Path,
     *,
     out: Path | None = None,
-    decode: Path | None = None,
     latency: Path | None = None,
     advice: Path | None = None,
 ) -> Report:
@@ -54,7 +52,6 @@ def write_report(
         run: folder that `otm measure` wrote; an unfinished one gives a report of
             what is there.
         out: folder for the two files, made if absent. Default: the run's.
-        decode: results file of `otm decode`, to compare predictions with.
         latency: record of `otm latency`, or any cost surface: without costs the
             answer is a range.
         advice: record of `otm advise`: the answer at its sampling setting, costs at
@@ -77,17 +74,16 @@ def write_report(
         )
     told("finished shards: reading")
     opened = open_run(run)
-    decoded = None if decode is None else read_decode(decode)
     costs = None if latency is None else read_latency(latency)
     advised = None if advice is None else read_advice(advice)
     told("averages")
     found = aggregate(opened)
     told("answer and pages")
     answer = answer_run(opened, found, costs, advised)
-    shown = view(opened, found, decoded, answer)
+    shown = view(opened, found, answer)
     page_data = {
         "answer": answer_data(opened, answer),
-        "measured": measured_data(opened, found, decoded),
+        "measured": measured_data(opened, found),
     }
     folder = out or run
     html, summary = make_folder(folder) / "report.html", folder / "report.md"

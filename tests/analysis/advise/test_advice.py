@@ -28,7 +28,7 @@ from analysis.advise.screen import screen, so_far, trial_table
 from analysis.advise.speedups import Tokens, speedup, verdict_of
 from analysis.advise.trial import Trial, run_trials
 from analysis.advise.walk import Walk
-from analysis.decode.decoder_text import decoder_from_text, levels_of
+from analysis.decode.decoder_text import decoder_from_text
 from analysis.decode.plain import PLAIN
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
@@ -344,9 +344,7 @@ def test_plans_keep_to_the_limits(limits):
             assert plan.decoder.num_nodes <= limits.nodes and plan.decoder.depth <= limits.depth
             assert decoder_from_text(plan.text) == plan.decoder
             if isinstance(plan.decoder, DraftSelection):
-                assert (
-                    plan.decoder.num_drafts <= limits.sequences and levels_of(plan.text) is not None
-                )
+                assert plan.decoder.num_drafts <= limits.sequences
             (walk,) = plan.walks
             assert walk.steps <= walk.tokens <= walk.steps * (1 + plan.decoder.depth) + 1e-9
         for decoder in family.probes(limits):

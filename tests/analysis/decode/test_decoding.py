@@ -139,6 +139,13 @@ def test_efficiency_weights_calls_and_clusters_by_prompt():
         efficiency([], decoder="c")
 
 
+def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels():
+    """Two prompts, one at the least and one at the most: the t interval alone would be 2 ± 12.7."""
+    label = "SpeculativeSampling(1)"
+    found = efficiency([record(label, i, (1 + i,)) for i in range(2)], decoder=label)
+    assert (found.tokens_per_call.low, found.tokens_per_call.high) == (1.0, 2.0)
+
+
 def test_speed_is_measured_against_plain_decoding_of_the_same_prompts():
     """Plain decoding takes 1 s a token, the decoder ¾ s on average: 8 tokens in 6 s; a prompt
     without both counts nothing.

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import scipy
 
 import otm
-from analysis.decode.results import prompt_name
 from analysis.models.processing import Setting, settings_of
 from analysis.run.identity import run_identity
 from analysis.run.loss_columns import loss_columns, loss_statistics
@@ -258,45 +257,3 @@ def hostile_manifest(folder: Path) -> None:
     manifest["provenance"] |= {HOSTILE: HOSTILE, "notes": [HOSTILE]}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     sealed(folder)
-
-
-def decode_file(path: Path, records: list[dict[str, Any]], **settings: Any) -> Path:
-    """Write a results file of a decode run."""
-    header = {
-        "format": "otm-decode",
-        "version": 1,
-        "settings": {"temperature": 1.0, "top_p": None} | settings,
-    }
-    path.write_text(
-        "".join(json.dumps(line) + "\n" for line in [header, *map(whole_record, records)]),
-        encoding="utf-8",
-    )
-    return path
-
-
-def whole_record(record: dict[str, Any]) -> dict[str, Any]:
-    """Complete a record of decoder, prompt, lengths and drafted tokens with made-up fields."""
-    lengths = record["lengths"]
-    counts = {
-        "tokens": [7] * sum(lengths),
-        "accepted": [n - 1 for n in lengths],
-        "vertices": [0] * len(lengths),
-    }
-    return {"seed": 0, "ended": False, "seconds": 0.5} | record | counts
-
-
-_NAMES = [prompt_name([i]) for i in range(2)]
-
-RECORDS = [
-    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[0], "lengths": [4, 1, 2], "drafted": 3},
-    {
-        "decoder": "SpeculativeSampling(3)",
-        "prompt": _NAMES[0],
-        "lengths": [3],
-        "drafted": 3,
-        "seed": 1,
-    },
-    {"decoder": "SpeculativeSampling(3)", "prompt": _NAMES[1], "lengths": [1, 1], "drafted": 3},
-    {"decoder": "DraftSelection(4, 2)", "prompt": _NAMES[0], "lengths": [3, 2], "drafted": 8},
-    {"decoder": "BlockVerification(3)", "prompt": _NAMES[0], "lengths": [2], "drafted": 3},
-]

@@ -22,14 +22,10 @@ import pytest
 from scipy import stats
 
 import otm
-from analysis.decode.decoder_text import levels_of, most_tokens
-from analysis.decode.efficiency import efficiency
-from analysis.decode.results import open_results
 from analysis.errors import AnalysisError
 from analysis.report import aggregate as aggregation, explanations, reading
 from analysis.report.aggregate import Aggregates, aggregate
 from analysis.report.answer import answer_data, answer_run
-from analysis.report.decode_results import read_decode
 from analysis.report.markdown import escaped, render as render_markdown
 from analysis.report.page import embedded_json, render
 from analysis.report.page_texts import view
@@ -40,11 +36,8 @@ from analysis.run import manifest as manifests
 from analysis.run.settings import NOTES
 from tests.analysis.report.synthetic_run import (
     HOSTILE,
-    RECORDS,
-    decode_file,
     hostile_manifest,
     replaced,
-    sealed,
     write_run,
 )
 
@@ -65,11 +58,11 @@ class Measured:
 
     @functools.cached_property
     def shown(self):
-        return view(self.run, self.found, None, self.answer)
+        return view(self.run, self.found, self.answer)
 
     @functools.cached_property
     def page(self):
-        measured = measured_data(self.run, self.found, None)
+        measured = measured_data(self.run, self.found)
         data = {"answer": answer_data(self.run, self.answer), "measured": measured}
         return render(self.shown, data)
 
@@ -391,7 +384,7 @@ def test_interval_runs_enclose_the_exact_ones(tmp_path):
         np.testing.assert_allclose([low[i], high[i]], [least, most], rtol=0, atol=ROUNDING)
     overlaps = [1 - rows["tv_upper"][rows["prompt"] == c].mean() for c in range(6)]
     np.testing.assert_allclose(wide.prompts[0][1], sorted(overlaps), rtol=0, atol=ROUNDING)
-    drawn = measured_data(data.run, wide, None)["acceptance"][0]
+    drawn = measured_data(data.run, wide)["acceptance"][0]
     for i, column in enumerate(data.run.schemes):
         assert drawn["low"][i] <= max(0.0, wide.lower[0].low[i]) + 1e-6
         assert 1.0 >= drawn["high"][i] >= min(1.0, rows[column.upper].mean()) - 1e-6
@@ -563,105 +556,6 @@ def test_the_best_draft_temperature_is_named(tmp_path):
     assert said in data.shown["best_draft_temperature"]
 
 
-# ---- decode runs ---------------------------------------------------------------------------------
-
-
-def test_block_efficiency_and_its_prediction(plain, tmp_path):
-    path = decode_file(tmp_path / "decode.jsonl", RECORDS)
-    decoded = read_decode(path).predicted(plain.run, plain.found)
-    chain, levels, blocks = decoded
-    mean = plain.means(plain.found.strata.settings.index((1.0, 1.0)))
-    single, kseq = mean["optimum_iid_k1"], mean["kseq_iid_k4"]
-    assert chain.measured.value == pytest.approx(12 / 6)
-    assert (chain.target_calls, chain.prompts) == (6, 2)
-    assert chain.predicted == pytest.approx(1 + single + single**2 + single**3)
-    assert levels.predicted == pytest.approx(1 + kseq + kseq * single)
-    assert blocks.predicted is None and not levels.measured.has_interval
-
-
-def test_a_file_that_decode_wrote_is_reported(plain, tmp_path, printed):
-    """From the shipped pair to the page, with the interval that `decode` itself printed."""
-    prompts, results = tmp_path / "prompts.txt", tmp_path / "decode.jsonl"
-    prompts.write_text("Returns the value of\nIf True, the result is\n", encoding="utf-8")
-    decoder = "Gsd(batch(2))"
-    words = ("--prompts", prompts, "--out", results, "--decoder", decoder, "--num-tokens", "6")
-    shown = printed("decode", *words, "--device", "cpu")
-    written = write_report(plain.run.folder, out=tmp_path / "out", decode=results)
-    summary, page = (path.read_text(encoding="utf-8") for path in (written.markdown, written.html))
-    found = efficiency(list(open_results(results)[1]), decoder=decoder)
-    tokens = found.tokens_per_call
-    interval = f"{tokens.low:.3f} to {tokens.high:.3f}"
-    assert f" | {tokens.value:.3f} | {interval} | {found.num_calls} | 2 |\n" in summary
-    assert f"<td>{interval}</td>" in page and 'id="chart-decode"' in page
-    assert interval in next(line for line in shown.splitlines() if line.startswith(decoder))
-    note = "2 prompts decoded; the predictions are for all 12 of the measured run."
-    for said in (explanations.PREDICTION, note):
-        assert said in summary and said.replace("'", "&#39;") in page
-
-
-def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels(tmp_path):
-    """Two prompts, one at the least and one at the most: the t interval alone would be 2 ± 12.7."""
-    records = [record | {"lengths": [1 + 2 * i]} for i, record in enumerate(RECORDS[1:3])]
-    other = [record | {"decoder": "Ersd(batch(4))", "drafted": 4} for record in records]
-    rows = read_decode(decode_file(tmp_path / "d", records + other)).rows
-    assert [(row.measured.low, row.measured.high) for row in rows] == [(1.0, 4.0), (1.0, 5.0)]
-    assert most_tokens("PrefixTree((4, 2))", 12) == 3
-    assert most_tokens("TreeVerification(chain(2))", 2) == 3
-
-
-@pytest.mark.parametrize(
-    ("decoder", "expected"),
-    [
-        ("SpeculativeSampling(2)", ("IID", otm.Maximal(), (1, 1))),
-        ("SpeculativeSampling(2, Mentored(0.1))", ("IID", otm.Mentored(0.1), (1, 1))),
-        ("PrefixTree((4, 2), Optimal())", ("IID", otm.Optimal(), (4, 2))),
-        ("Gsd(batch(4))", ("WithoutReplacement", otm.RecursiveRejection(), (4,))),
-        ("Gsd(parents([0, 0, 1]))", None),
-        ("Gsd(tree('tree.json'))", None),
-        ("TreeVerification(chain(2), TopK(1), Naive())", ("TopK", otm.Naive(), (1, 1))),
-        ("PrefixTree((1000, 1000, 40))", None),
-        ("Ersd(batch(4))", None),
-        ("SpeculativeSampling(10**12)", None),
-        ("SpeculativeSampling(1000000000000)", None),
-        ("__import__('os').system('true')", None),
-        ("(" * 5_000, None),
-        ("", None),
-    ],
-)
-def test_levels_of_a_decoder_are_read_from_its_text(decoder, expected):
-    assert levels_of(decoder) == expected
-
-
-def test_predictions_say_when_they_are_for_something_else(plain, tmp_path, copy):
-    edit(copy, {"provenance": {"weights": {"draft": "a", "target": "b"}}})
-    settings = {"temperature": 0.3, "weights": {"draft": "a", "target": "c"}}
-    decoded = read_decode(decode_file(tmp_path / "d.jsonl", RECORDS, **settings))
-    told = " ".join(decoded.notes(open_run(sealed(copy)), plain.found))
-    assert "other model weights" in told and "no sampling setting" in told
-    assert all(row.predicted is None for row in decoded.predicted(plain.run, plain.found))
-
-
-def test_a_torn_last_line_is_no_error_and_any_other_is(tmp_path):
-    path = decode_file(tmp_path / "decode.jsonl", RECORDS)
-    whole = path.read_text() + '{"decoder": "Specul'
-    path.write_text(whole)
-    assert len(read_decode(path).rows) == 3
-    header = whole.splitlines()[0]
-    unnamed = json.dumps(json.loads(whole.splitlines()[1]) | {"prompt": "first"})
-    for text, message in (
-        (whole + "\n", "line 7"),
-        (f"{header}\n{unnamed}\n", "line 2 does not belong there"),
-        ("", "header"),
-        ("[]\n", "header"),
-        ('{"format": "other"}\n', "header"),
-    ):
-        path.write_text(text)
-        with pytest.raises(AnalysisError, match=message):
-            read_decode(path)
-    with pytest.raises(AnalysisError, match="--decode"):
-        read_decode(tmp_path / "missing.jsonl")
-
-
 # ---- the page as a document ----------------------------------------------------------------------
 
 
@@ -693,8 +587,7 @@ def hostile(tmp_path_factory):
     sizes = {"ks": (1, 2), "temperatures": (1.0,), "prompts": 6, "positions": 5}
     folder = write_run(tmp_path_factory.mktemp("hostile") / "run", name=HOSTILE, **sizes)
     hostile_manifest(folder)
-    named = [record | {"decoder": record["decoder"] + HOSTILE} for record in RECORDS]
-    write_report(folder, decode=decode_file(folder / "decode.jsonl", named))
+    write_report(folder)
     return folder
 
 
@@ -709,7 +602,6 @@ def test_names_from_a_run_stay_text_in_the_page(hostile):
     assert "<!--" not in page.replace("<\\!--", "")
     data = json.loads(document.scripts[0])["measured"]
     assert any(HOSTILE in scheme["label"] for scheme in data["schemes"])
-    assert data["decode"][0]["decoder"].endswith(HOSTILE)
     assert not set("<>&\u2028\u2029") & set(document.scripts[0])
     text = "".join(document.text)
     assert "document.title='owned'" in text, "the name itself should be readable"
@@ -764,7 +656,7 @@ def test_what_acceptance_is_lost_to_is_told(few, plain):
     """Parts that make 1 at every setting, in the page's data and in Markdown, and not among what
     describes the distributions.
     """
-    for parts in measured_data(few.run, few.found, None)["lost"]:
+    for parts in measured_data(few.run, few.found)["lost"]:
         # Shares are rounded nowhere, but 1 less the optimum is only as exact as Σ min.
         assert sum(part["mean"] for part in parts) == pytest.approx(1.0, abs=1e-12)
         assert all(part["low"] <= part["mean"] <= part["high"] for part in parts)

@@ -22,10 +22,7 @@ from analysis.report.write import write_report
 from tests.analysis.report import records
 from tests.analysis.report.synthetic_run import (
     HOSTILE,
-    RECORDS,
-    decode_file,
     hostile_manifest,
-    whole_record,
     write_run,
 )
 from tests.browser import DESKTOP, LUMINANCE, PHONE, check_schemes, emulate, until, window
@@ -37,7 +34,6 @@ CHARTS = {
     "chart-entropy",
     "chart-position",
     "chart-lost",
-    "chart-decode",
 }
 
 
@@ -56,12 +52,7 @@ def folder(tmp_path_factory):
         losses=True,
     )
     hostile_manifest(folder)
-    decode = decode_file(
-        folder / "decode.jsonl", [record | {"decoder": record["decoder"]} for record in RECORDS[:3]]
-    )
-    with decode.open("a") as file:
-        file.write(json.dumps(whole_record(RECORDS[4] | {"decoder": HOSTILE})) + "\n")
-    write_report(folder, decode=decode)
+    write_report(folder)
     return folder
 
 
