@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from otm.results.statistics import t_quantile
@@ -10,25 +12,20 @@ from otm.results.statistics import t_quantile
 from .advice_record import AdviceRecord
 from .aggregate import Aggregates, first_setting
 from .call_costs import Costs
-from .plans import CHAIN_VERIFIER, KINDS, MOST_NODES, Plan, Plans, plans_of
+from .plans import CHAIN, MOST_NODES, Plan, Plans, plans_of
 from .reading import Run
 from .summary import schemes_of
-from .verdict_card import (
-    ASK,
-    BINDS,
-    CHEAP,
-    DEAR,
-    ENDS,
-    HEAD,
-    ITSELF,
-    MOST_ROWS,
-    PASSES,
-    PREDICTED,
-    RANGE,
-    RANGE_HEAD,
-    Card,
-    card,
-)
+from .verdict_card import CHEAP, DEAR, Card, best_of_each, card
+
+BUDGETS = (1, 2, 4, 8, 16, 32)
+DRAFTING = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
+CHECKING = (0.0, 0.005, 0.01, 0.02, 0.05)
+"""Stops of the sliders: drafted tokens, what a draft pass and one checked token take of a target
+pass. The answers of a setting at all of them take 25 kB of the page.
+"""
+_MANY_SETTINGS = 8
+_MOST_LINES = 5
+"""Of the chart of speeds, plain decoding aside; more cannot be told apart."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,57 +101,77 @@ def _other_models(run: Run, costs: list[Costs]) -> list[str]:
     return [f"{one.source} timed other model weights than the run’s." for one in other]
 
 
-def answer_data(run: Run, answer: Answer) -> dict[str, Any]:
-    """Return the answers for the page's script, as JSON values."""
-    verifiers = {str(plan.scheme): plan.verifier for plans in answer.plans for plan in plans.all}
+def slider_stops(answer: Answer) -> dict[str, list[Any]]:
+    """Return the stops of the page's sliders: largest numbers of drafted tokens, and costs.
+
+    Costs are those of `Costs.of_ratios`; a run of many settings has fewer.
+    """
+    apart = 1 if len(answer.cards) <= _MANY_SETTINGS else 3
     return {
-        "first": answer.first,
-        "cards": [
-            one.to_json() if place == answer.advised else None
-            for place, one in enumerate(answer.cards)
-        ],
-        "costs": None if answer.costs is None else _cost_data(answer.costs),
-        "cheap": _cost_data(Costs.of_ratios(*CHEAP)),
-        "dear": _cost_data(Costs.of_ratios(*DEAR)),
-        "budget": answer.budget,
-        "mostNodes": MOST_NODES,
-        "verifiers": {"-1": CHAIN_VERIFIER} | verifiers,
-        "short": {"-1": "best chain"} | {str(i): s.short for i, s in enumerate(schemes_of(run))},
-        "words": ENDS
-        | {
-            "range": RANGE,
-            "ask": ASK,
-            "head": HEAD,
-            "rangeHead": RANGE_HEAD,
-            "rows": MOST_ROWS,
-            "predicted": PREDICTED,
-            "itself": ITSELF,
-            "passes": PASSES,
-            "binds": BINDS,
-        },
-        "plans": [
+        "budgets": [*(one for one in BUDGETS if one < answer.budget), answer.budget],
+        "drafting": list(DRAFTING[::apart]),
+        "checking": list(CHECKING[::apart]),
+    }
+
+
+def slider_answers(run: Run, answer: Answer) -> list[list[dict[str, Any]]]:
+    """Return cards and lines by setting and costs, as JSON values that the page looks up.
+
+    The first costs are the answer's own; then come the stops of drafting, each with all stops of
+    checking. Cards and lines are by budget.
+    """
+    stops = slider_stops(answer)
+    costs = [
+        answer.costs,
+        *(Costs.of_ratios(*one) for one in itertools.product(stops["drafting"], stops["checking"])),
+    ]
+    names = [scheme.short for scheme in schemes_of(run)]
+    found = [
+        [
             {
-                "variance": plans.variance,
-                "quantile": plans.quantile,
-                "certified": plans.certified,
-                "all": [_plan_data(plan) for plan in plans.all],
+                "cards": [card(plans, each, budget).to_json() for budget in stops["budgets"]],
+                "lines": _lines(plans, each, stops["budgets"], names),
             }
-            for plans in answer.plans
-        ],
-    }
+            for each in costs
+        ]
+        for plans in answer.plans
+    ]
+    if answer.advised is not None:  # measured by advise, not predicted
+        found[answer.advised][0]["cards"][-1] = answer.cards[answer.advised].to_json()
+    return found
 
 
-def _plan_data(plan: Plan) -> list[Any]:
-    upper = plan.tokens_upper if plan.tokens_upper != plan.tokens else 0
-    kind = KINDS.index(plan.kind)
-    numbers = [plan.tokens, upper, plan.variance, plan.covariance, plan.slope]
-    return [plan.scheme, kind, plan.name, plan.nodes, plan.depth, plan.widths, *numbers]
+def _lines(
+    plans: Plans, costs: Costs | None, budgets: list[int], names: list[str]
+) -> list[dict[str, Any]]:
+    """Return the best speed within each budget, of the fastest verifiers or at both assumed ends.
+
+    The chain that engines use stands among the verifiers.
+    """
+    chains = tuple(plan for plan in plans.all if plan.scheme == CHAIN)
+    if costs is None:
+        ends = {"cheap": Costs.of_ratios(*CHEAP), "dear": Costs.of_ratios(*DEAR)}
+        lines: list[dict[str, Any]] = [
+            {"label": f"best {shape} if {end}", "end": end, "scheme": scheme}
+            | {"y": _speeds(some, at_end, budgets)}
+            for end, at_end in ends.items()
+            for shape, scheme, some in (("tree", None, plans.all), ("chain", CHAIN, chains))
+        ]
+    else:
+        within = dataclasses.replace(
+            plans, all=tuple(plan for plan in plans.all if plan.nodes <= budgets[-1])
+        )
+        others = [plan.scheme for plan in best_of_each(within, costs) if plan.scheme != CHAIN]
+        lines = [
+            {"label": "best chain" if scheme == CHAIN else names[scheme], "scheme": scheme}
+            | {"y": _speeds([one for one in plans.all if one.scheme == scheme], costs, budgets)}
+            for scheme in (CHAIN, *others[: _MOST_LINES - 1])
+        ]
+    return [line for line in lines if any(line["y"])]
 
 
-def _cost_data(costs: Costs) -> dict[str, Any]:
-    return {
-        "draft": costs.draft,
-        "target": costs.target,
-        "rest": [costs.rest.get(kind, (0.0, 0.0, 0.0)) for kind in KINDS] if costs.rest else None,
-        "source": costs.source,
-    }
+def _speeds(plans: Sequence[Plan], costs: Costs, budgets: list[int]) -> list[float | None]:
+    """Return the best speed over plain decoding within each budget, None where nothing fits."""
+    speeds = [(plan.nodes, plan.tokens / costs.of_call(plan)) for plan in plans]
+    best = [max((s for n, s in speeds if n <= budget), default=None) for budget in budgets]
+    return [None if one is None else round(one, 4) for one in best]

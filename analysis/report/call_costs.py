@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,7 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
     return record
 
 
+@functools.lru_cache(maxsize=1 << 14)  # the same few widths in hundreds of plans
 def _at(points: Points, value: float) -> float:
     places, costs = zip(*points, strict=True)
     return float(np.interp(value, places, costs))

@@ -1,6 +1,6 @@
 "use strict";
-// Answers the reader's controls and draws every chart from the embedded data. Nothing is fetched.
-(function () {
+// Looks up what the reader's controls ask for and draws every chart from the embedded data. Nothing is fetched.
+(async function () {
   const { answer, measured } = JSON.parse(document.getElementById("run-data").textContent);
   // Colours of charts by day and by night; schemes have theirs in turn.
   const LOOKS = {
@@ -18,178 +18,24 @@
   const CHAIN = -1;
   const byId = (id) => document.getElementById(id);
 
-  // The library for charts lies in the page compressed. Unpacked it is a script that the policy knows by its hash.
-  async function unpacked(id) {
+  function unpacked(id) {
     const packed = Uint8Array.from(atob(byId(id).textContent), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  }
+  // The library for charts lies in the page compressed. Unpacked it is a script that the policy knows by its hash.
+  async function added(id) {
     const script = document.createElement("script");
-    script.textContent = await new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    script.textContent = await unpacked(id);
     document.head.append(script);
   }
-  const ready = unpacked("plotly");
+  const ready = added("plotly");
+  // By setting and costs: cards and lines by budget. The first costs are the report's own.
+  const answers = JSON.parse(await unpacked("answers"));
 
   // Plotly reads a little HTML in its labels; names from the run are shown as they are.
   const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const cut = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
   const fixed = (value, digits) => value.toFixed(digits);
-  const ends = (low, high, digits, unit) =>
-    fixed(low, digits) + (fixed(low, digits) === fixed(high, digits) ? "" : " to " + fixed(high, digits)) + (unit || "");
-
-  // ---- what can be drafted, and what it is worth: analysis/report/verdict_card.py says the same --------------------------
-  for (const plans of answer.plans) {
-    plans.all = plans.all.map(([scheme, kind, name, nodes, depth, widths, tokens, upper, variance, covariance, slope]) =>
-      ({ scheme, kind, name, nodes, depth, widths, tokens, upper: upper || tokens, variance, covariance, slope }));
-  }
-  const ratios = (draft, verify) =>
-    ({ draft: [[1, draft]], target: [[0, 1], [answer.mostNodes, 1 + answer.mostNodes * verify]], rest: null, source: "" });
-
-  function at(points, value) {
-    let i = points.findIndex((point) => point[0] >= value);
-    if (i === 0 || (i < 0 && points.length === 1)) {
-      return points[0][1];
-    }
-    i = i < 0 ? points.length - 1 : i;
-    const [[x0, y0], [x1, y1]] = [points[i - 1], points[i]];
-    return value >= x1 ? y1 : y0 + ((y1 - y0) / (x1 - x0)) * (value - x0);
-  }
-  function callCost(plan, costs) {
-    const drafting = plan.widths.reduce((sum, width) => sum + at(costs.draft, width), 0);
-    const [fixedPart, level, node] = costs.rest && plan.kind >= 0 ? costs.rest[plan.kind] : [0, 0, 0];
-    return drafting + at(costs.target, plan.nodes) + fixedPart + level * plan.depth + node * plan.nodes;
-  }
-  const speedOf = (plan, costs) => plan.tokens / callCost(plan, costs);
-  const speed = (value, upper, low, high) => ({
-    value, upper, low, high,
-    text: ends(value, upper, 2, "×"),
-    interval: low === null ? "" : fixed(low, 2) + " to " + fixed(high, 2),
-  });
-  const sure = (found) => (found.interval ? "95 %: " + found.interval : "");
-  const drafts = (depth) => (depth === 1 ? "1 draft" : depth + " drafts");
-  const withInterval = (found) => (found.interval ? found.text + " (" + found.interval + ")" : found.text);
-
-  function overPlain(plan, plans, costs) {
-    const cost = callCost(plan, costs);
-    const value = plan.tokens / cost;
-    const upper = plan.upper / cost;
-    if (plan.variance === null) {
-      return speed(value, upper, plans.certified ? value : null, plans.certified ? upper : null);
-    }
-    const half = Math.exp(plans.quantile * Math.sqrt(plan.variance));
-    return speed(value, upper, Math.max(1, plan.tokens / half) / cost, Math.min(plan.depth + 1, plan.upper * half) / cost);
-  }
-  function overChain(plan, chain, plans, costs) {
-    const ratio = callCost(chain, costs) / callCost(plan, costs);
-    const value = (plan.tokens / chain.upper) * ratio;
-    const upper = (plan.upper / chain.tokens) * ratio;
-    if ([plan.variance, plan.covariance, plans.variance, chain.variance].includes(null)) {
-      return speed(value, upper, plans.certified ? value : null, plans.certified ? upper : null);
-    }
-    const error = plans.certified
-      ? Math.sqrt(plan.variance) + Math.sqrt(chain.variance)
-      : Math.sqrt(Math.max(0, plan.variance - 2 * chain.slope * plan.covariance + chain.slope ** 2 * plans.variance));
-    const half = Math.exp(plans.quantile * error);
-    return speed(value, upper, Math.max(ratio / (chain.depth + 1), value / half), Math.min(ratio * (plan.depth + 1), upper * half));
-  }
-  const byScheme = (plans) => Array.from(new Set(plans.map((plan) => plan.scheme)), (s) => plans.filter((plan) => plan.scheme === s));
-  const faster = (costs) => (a, b) => speedOf(b, costs) - speedOf(a, costs) || a.nodes - b.nodes;
-  const fastest = (plans, costs, budget) => plans.filter((plan) => plan.nodes <= budget).sort(faster(costs))[0];
-  const bestChain = (plans, costs, budget) => fastest(plans.all.filter((plan) => plan.scheme === CHAIN), costs, budget);
-  const bestOfEach = (plans, costs, budget) =>
-    byScheme(plans.all).map((mine) => fastest(mine, costs, budget)).filter(Boolean).sort(faster(costs));
-
-  const listed = (plans) => {
-    const chains = plans.slice(answer.words.rows).filter((plan) => plan.scheme === CHAIN);
-    return plans.slice(0, answer.words.rows - chains.length).concat(chains);
-  };
-
-  function verdict(plans, costs, budget) {
-    const within = plans.all.filter((plan) => plan.nodes <= budget).map((plan) => overPlain(plan, plans, costs));
-    const best = within.reduce((a, b) => (b.value > a.value ? b : a));
-    const most = Math.max(...within.map((found) => (found.high === null ? found.upper : found.high)));
-    if (best.low !== null && best.low > 1) {
-      return "Speculate";
-    }
-    if (most <= 1 && best.low !== null) {
-      return "Do not speculate";
-    }
-    if (plans.certified && best.value <= 1 && Math.max(...within.map((found) => found.upper)) > 1) {
-      return "Undecided";
-    }
-    return (best.value > 1 ? "Speculate" : "Do not speculate") + ", probably";
-  }
-  const tone = (title) => (title === "Speculate" ? "go" : title === "Do not speculate" ? "stop" : "maybe");
-
-  function cardAt(plans, costs, budget) {
-    const best = fastest(plans.all, costs, budget);
-    const chain = bestChain(plans, costs, budget);
-    const alone = Boolean(costs.source) && !costs.rest;
-    const settled = verdict(plans, costs, budget);
-    const title = settled === "Speculate" && alone ? "Speculate, probably" : settled; // what comes on top may take it all
-    const found = overPlain(best, plans, costs);
-    const boxes = [{ value: found.text, label: (alone ? "at most " : "") + "the speed of plain decoding", note: sure(found) }];
-    if (chain && chain === best) {
-      boxes.push({ value: "1.00×", label: answer.words.itself, note: "" });
-    } else if (chain) {
-      const ratio = overChain(best, chain, plans, costs);
-      boxes.push({ value: ratio.text, label: "the speed of today’s best chain, " + drafts(chain.depth), note: sure(ratio) });
-    }
-    boxes.push({ value: ends(best.tokens, best.upper, 2), label: "tokens per target call", note: best.nodes + " drafted" });
-    const rows = listed(bestOfEach(plans, costs, budget)).map((plan) => [
-      answer.verifiers[plan.scheme], withInterval(overPlain(plan, plans, costs)),
-      chain && plan !== chain ? overChain(plan, chain, plans, costs).text : "", plan.name, ends(plan.tokens, plan.upper, 2),
-    ]);
-    const stop = title.startsWith("Do not speculate");
-    const who = "verified by " + answer.verifiers[best.scheme];
-    return {
-      title,
-      tone: tone(title),
-      what: stop ? "plain decoding" : best.name,
-      who: stop ? "the fastest alternative: " + best.name + ", " + who : who,
-      boxes,
-      basis: (costs.source || "Costs as set") + ". In steps of plain decoding, a draft pass takes " + fixed(at(costs.draft, 1), 2) +
-        " and a target pass that checks " + best.nodes + " drafted " + fixed(at(costs.target, best.nodes), 2) + ". " + answer.words.predicted +
-        (costs.rest ? "" : answer.words.passes) + (best.nodes === budget && !stop ? answer.words.binds : ""),
-      ask: "",
-      head: answer.words.head,
-      rows,
-    };
-  }
-  function cardOverRange(plans, budget) {
-    const sides = [["cheap", answer.cheap], ["dear", answer.dear]].map(([name, costs]) => {
-      const best = fastest(plans.all, costs, budget);
-      const chain = bestChain(plans, costs, budget);
-      const found = overPlain(best, plans, costs);
-      let beside = "";
-      if (chain && chain === best) {
-        beside = ", the best chain itself";
-      } else if (chain) {
-        const ratio = overChain(best, chain, plans, costs);
-        beside = ", " + ratio.text + " the best chain" + (ratio.interval ? " (" + ratio.interval + ")" : "");
-      }
-      const label = answer.words[name];
-      const each = bestOfEach(plans, costs, budget).map((plan) => [plan, overPlain(plan, plans, costs)]);
-      return { found, each, box: { value: found.text, label, note: best.name + beside } };
-    });
-    const [cheap, dear] = sides;
-    const best = verdict(plans, answer.cheap, budget);
-    const title = best.startsWith("Speculate") ? "It depends on your costs" : best; // dear is no bound: steps can cost more
-    const rows = listed(cheap.each.map(([plan]) => plan)).map((plan) => {
-      const [, found] = cheap.each.find(([one]) => one === plan);
-      const [other, there] = dear.each.find(([one]) => one.scheme === plan.scheme);
-      return [answer.verifiers[plan.scheme], withInterval(found), withInterval(there), plan.name, other.name];
-    });
-    return {
-      title,
-      tone: tone(title),
-      what: "assumed ones make it " + fixed(dear.found.value, 2) + " to " + fixed(cheap.found.upper, 2) +
-        "× plain decoding",
-      who: "",
-      boxes: sides.map((side) => side.box),
-      basis: answer.words.range,
-      ask: answer.words.ask,
-      head: answer.words.rangeHead,
-      rows,
-    };
-  }
 
   // ---- the controls -----------------------------------------------------------------------------------------------------
   let own = false; // whether the reader has set costs
@@ -197,21 +43,16 @@
     setting: Number(byId("setting").value),
     k: Number(byId("drafts").value),
     budget: Number(byId("budget").value),
-    costs: own ? ratios(Number(byId("draft-cost").value), Number(byId("verify-cost").value)) : answer.costs,
+    drafting: Number(byId("draft-cost").value),
+    checking: Number(byId("verify-cost").value),
   });
-  function cardOf(now, setting) {
-    const plans = answer.plans[setting];
-    if (answer.cards[setting] && !own && now.budget === answer.budget) {
-      return answer.cards[setting]; // measured by advise, not predicted
-    }
-    if (plans.all.filter((plan) => plan.nodes <= now.budget).length === 0) {
-      const what = "the run holds no verifier that could be used";
-      return { title: "Undecided", tone: "maybe", what, who: "", boxes: [], basis: "", ask: "", head: [], rows: [] };
-    }
-    return now.costs ? cardAt(plans, now.costs, now.budget) : cardOverRange(plans, now.budget);
-  }
+  const at = (now, setting) => answers[setting][own ? 1 + now.drafting * answer.checking.length + now.checking : 0];
   const say = (id, text) => {
     byId(id).textContent = text;
+  };
+  const stop = (id, value) => {
+    say(id + "-value", String(value));
+    byId(id).setAttribute("aria-valuetext", String(value));
   };
   const element = (name, text, className) => {
     const made = document.createElement(name);
@@ -225,7 +66,7 @@
     return made;
   };
   function show(now) {
-    const card = cardOf(now, now.setting);
+    const card = at(now, now.setting).cards[now.budget];
     byId("card").className = card.tone;
     ["title", "what", "who", "basis", "ask"].forEach((part) => say("card-" + part, card[part]));
     byId("card-boxes").replaceChildren(...card.boxes.map((box) => {
@@ -237,14 +78,14 @@
     document.querySelector("#plans tbody").replaceChildren(...card.rows.map((cells) => row(cells)));
     if (byId("setting-rows")) {
       byId("setting-rows").replaceChildren(...measured.settings.map((label, setting) => {
-        const there = setting === now.setting ? card : cardOf(now, setting);
+        const there = at(now, setting).cards[now.budget];
         return row([label, there.title, there.what, there.who ? there.boxes[0].value : ""]);
       }));
     }
-    say("budget-value", String(now.budget));
-    say("draft-cost-value", own ? fixed(now.costs.draft[0][1], 2) : "–");
-    say("verify-cost-value", own ? byId("verify-cost").value : "–");
-    byId("back").hidden = !own && now.budget === answer.budget;
+    stop("budget", answer.budgets[now.budget]);
+    stop("draft-cost", own ? answer.drafting[now.drafting] : "–");
+    stop("verify-cost", own ? answer.checking[now.checking] : "–");
+    byId("back").hidden = !own && now.budget === answer.budgets.length - 1;
     document.querySelectorAll("[data-say=setting]").forEach((node) => {
       node.textContent = measured.settings[now.setting];
     });
@@ -371,41 +212,17 @@
     return styled(scheme, { x: table.centre, y: pick(table.mean), low: pick(table.low), high: pick(table.high) });
   });
 
-  // The best speed within every budget up to the largest.
-  function overBudget(plans, costs) {
-    const x = Array.from({ length: answer.budget }, (_, i) => i + 1);
-    const best = new Array(answer.budget + 1).fill(null);
-    for (const plan of plans) {
-      if (plan.nodes <= answer.budget) {
-        best[plan.nodes] = Math.max(best[plan.nodes] || 0, speedOf(plan, costs));
-      }
-    }
-    const first = best.findIndex((value) => value !== null);
-    for (let n = first + 1; first > 0 && n <= answer.budget; n += 1) {
-      best[n] = Math.max(best[n] || 0, best[n - 1]);
-    }
-    return { x: x.slice(first - 1), y: best.slice(first), shape: "hv" };
-  }
-
   const charts = {
     "chart-speed": (now, width) => {
-      const plans = answer.plans[now.setting];
-      const chain = plans.all.filter((plan) => plan.scheme === CHAIN);
-      let lines = [];
-      if (now.costs) {
-        const schemes = bestOfEach(plans, now.costs, now.budget).map((plan) => plan.scheme).filter((scheme) => scheme !== CHAIN);
-        lines = (chain.length > 0 ? [CHAIN] : []).concat(schemes.slice(0, MOST_LINES - 2)).map((scheme) => Object.assign(
-          { label: answer.short[scheme] }, lineOf(scheme), overBudget(plans.all.filter((plan) => plan.scheme === scheme), now.costs)));
-      } else {
-        lines = [["cheap", answer.cheap, look().go], ["dear", answer.dear, look().stop]].flatMap(([name, costs, colour]) =>
-          [["best tree if " + name, plans.all, "solid"], ["best chain if " + name, chain, "dot"]].filter(([, some]) => some.length > 0)
-            .map(([label, some, dash]) => Object.assign({ label, colour, dash }, overBudget(some, costs))));
-      }
-      lines = lines.filter((line) => line.y.length > 0);
-      lines.push({ label: "plain decoding", colour: look().soft, dash: "dot", width: 1, x: [1, answer.budget], y: [1, 1] });
-      const chart = lineChart(width, lines, axis("drafted tokens of a call, at most", { tickvals: powers(answer.budget), type: answer.budget > 8 ? "log" : "linear" }), "× plain decoding");
-      if (now.budget < answer.budget) {
-        chart.layout.shapes = [{ type: "line", x0: now.budget, x1: now.budget, yref: "paper", y0: 0, y1: 1, line: { color: look().soft, width: 1, dash: "dot" } }];
+      const ends = { cheap: look().go, dear: look().stop };
+      const lines = at(now, now.setting).lines.map(({ label, scheme, end, y }) => Object.assign(
+        { label, x: answer.budgets, y, shape: "hv" },
+        end ? { colour: ends[end], dash: scheme === CHAIN ? "dot" : "solid" } : lineOf(scheme)));
+      const [budget, most] = [now.budget, answer.budgets.length - 1].map((place) => answer.budgets[place]);
+      lines.push({ label: "plain decoding", colour: look().soft, dash: "dot", width: 1, x: [1, most], y: [1, 1] });
+      const chart = lineChart(width, lines, axis("drafted tokens of a call, at most", { tickvals: powers(most), type: most > 8 ? "log" : "linear" }), "× plain decoding");
+      if (budget < most) {
+        chart.layout.shapes = [{ type: "line", x0: budget, x1: budget, yref: "paper", y0: 0, y1: 1, line: { color: look().soft, width: 1, dash: "dot" } }];
       }
       return chart;
     },

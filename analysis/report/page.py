@@ -3,8 +3,8 @@
 Everything that comes from the run is text to this page. The template escapes it; the embedded JSON
 writes <, > and & as escapes, so that no name can close the element it lies in; and a content
 security policy admits two scripts by their hashes and no connection at all, so that a slip in
-either would still execute nothing. The library that draws, nine tenths of the page, lies in it
-compressed.
+either would still execute nothing. The library that draws, nine tenths of the page, and the answers
+at the sliders' stops lie in it compressed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from plotly.offline import get_plotlyjs
 _HERE = Path(__file__).parent
 
 
-def render(view: dict[str, Any], data: dict[str, Any]) -> str:
+def render(view: dict[str, Any], data: dict[str, Any], answers: Any) -> str:
     """Render the HTML page.
 
     Args:
         view: what the template shows as text; see `page_texts`.
         data: what the script draws, JSON values.
+        answers: by setting and costs, JSON values that the script looks up.
     """
     script = _script((_HERE / "page.js").read_text(encoding="utf-8"))
     template = jinja2.Environment(
@@ -42,6 +43,7 @@ def render(view: dict[str, Any], data: dict[str, Any]) -> str:
             "style": Markup((_HERE / "page.css").read_text(encoding="utf-8")),
             "data": Markup(embedded_json(data)),
             "plotly": _packed_plotly(),
+            "answers": _packed(json.dumps(answers, allow_nan=False)),
             "script": Markup(script),
         }
     )
@@ -61,8 +63,13 @@ def embedded_json(data: Any) -> str:
 
 @functools.cache
 def _packed_plotly() -> str:
-    """Return plotly.js, compressed and in base64."""
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    """Return plotly.js as it lies in the page."""
+    return _packed(get_plotlyjs())
+
+
+def _packed(text: str) -> str:
+    """Return a text compressed and in base64."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _script(text: str) -> str:

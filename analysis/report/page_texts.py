@@ -13,7 +13,7 @@ from ..run.tree_names import tree_nodes, tree_statistics
 from ..run.trees import scheme_trees
 from . import explanations
 from .aggregate import Aggregates
-from .answer import Answer
+from .answer import Answer, slider_stops
 from .reading import Run, read_prompts
 from .summary import (
     ATTAINED,
@@ -47,6 +47,7 @@ def view(run: Run, found: Aggregates, answer: Answer) -> dict[str, Any]:
             labels[answer.first], len(labels), advised=answer.advised is not None
         ),
         "budget": answer.budget,
+        "stops": slider_stops(answer),
         "short": [short(run, found, schemes, s) for s in range(len(labels))],
         "settings": labels,
         "first": answer.first,

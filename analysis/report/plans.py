@@ -44,7 +44,8 @@ from .text import printable
 MOST_NODES = 64
 """Drafted tokens of a call at most; engines' trees have some sixty."""
 
-KINDS = ("chain", "levels", "ranks")
+CHAIN = -1
+"""Stands for the scheme of the chain that engines use."""
 
 _DEPTHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 _SIZES = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
@@ -56,8 +57,8 @@ class Plan:
 
     Attributes:
         verifier: who checks it, in words.
-        scheme: index of the run's scheme; −1 for the chain that engines use.
-        kind: one of `KINDS`.
+        scheme: index of the run's scheme; `CHAIN` for the chain that engines use.
+        kind: "chain", "levels" or "ranks", as the terms come about.
         name: the shape in words.
         nodes, depth: drafted tokens, and how many in a row.
         widths: by level, how many vertices draft.
@@ -150,7 +151,7 @@ class _Setting:
         for length in range(1, MOST_NODES + 1):
             powers = np.arange(1.0, length + 1)[:, None]
             yield self.plan(
-                CHAIN_VERIFIER, -1, "chain", [single], np.eye(1), powers, length, (1,) * length
+                CHAIN_VERIFIER, CHAIN, "chain", [single], np.eye(1), powers, length, (1,) * length
             )
 
     def of_scheme(self, place: int, scheme: Scheme) -> list[Plan]:

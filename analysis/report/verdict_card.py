@@ -1,7 +1,4 @@
-"""The answer of a report: the verdict, the best plan and the speed-up.
-
-The page's script says the same at any costs.
-"""
+"""The answer of a report: the verdict, the best plan and the speed-up."""
 
 from __future__ import annotations
 

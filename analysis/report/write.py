@@ -16,7 +16,7 @@ from ..files import make_folder, write_atomically
 from . import markdown, page
 from .advice_record import read_advice
 from .aggregate import aggregate
-from .answer import answer_data, answer_run
+from .answer import answer_run, slider_answers, slider_stops
 from .call_costs import read_latency
 from .page_texts import view
 from .reading import open_run
@@ -82,11 +82,11 @@ def write_report(
     answer = answer_run(opened, found, costs, advised)
     shown = view(opened, found, answer)
     page_data = {
-        "answer": answer_data(opened, answer),
+        "answer": slider_stops(answer),
         "measured": measured_data(opened, found),
     }
     folder = out or run
     html, summary = make_folder(folder) / "report.html", folder / "report.md"
-    write_atomically(html, page.render(shown, page_data).encode())
+    write_atomically(html, page.render(shown, page_data, slider_answers(opened, answer)).encode())
     write_atomically(summary, markdown.render(shown).encode())
     return Report(html, summary, (*shown["card"].lines, shown["setting_words"]))

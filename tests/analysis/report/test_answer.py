@@ -17,7 +17,7 @@ from analysis.errors import AnalysisError
 from analysis.report import advice_record
 from analysis.report.advice_record import read_advice
 from analysis.report.aggregate import Aggregates, aggregate
-from analysis.report.answer import answer_run
+from analysis.report.answer import CHECKING, DRAFTING, answer_run, slider_answers, slider_stops
 from analysis.report.call_costs import Costs, measured_costs, read_latency
 from analysis.report.page_texts import _short_trees
 from analysis.report.plans import MOST_NODES, Plan, Plans, plans_of, single_draft
@@ -424,6 +424,29 @@ def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(measur
     report = write_report(run.folder, out=tmp_path / "out", advice=path)
     assert report.findings[0] == "Speculate: tree of 4 nodes, depth 2"
     assert "of 4 measured the one that the advice is for" in report.findings[-1]
+
+
+def test_the_sliders_stops_hold_what_the_card_says_there(measured, tmp_path):
+    run, found = measured
+    path = written(tmp_path / "advice.json", advice())
+    answer = answer_run(run, found, None, read_advice(path))
+    answers, stops = slider_answers(run, answer), slider_stops(answer)
+    assert stops["budgets"] == [1, 2, 4, 8] and len(answers) == len(answer.plans)
+    own = [points[0]["cards"][-1] for points in answers]
+    assert own == [one.to_json() for one in answer.cards]
+    costs, place = Costs.of_ratios(DRAFTING[2], CHECKING[3]), 1 + 2 * len(CHECKING) + 3
+    there = answers[1][place]
+    assert there["cards"][2] == card(answer.plans[1], costs, 4).to_json()
+    for line in there["lines"]:
+        mine = [one for one in answer.plans[1].all if one.scheme == line["scheme"]]
+        best = max(one.tokens / costs.of_call(one) for one in mine if one.nodes <= 8)
+        assert line["y"][-1] == pytest.approx(best, abs=1e-4)
+        assert line["y"] == sorted(line["y"])
+    assert there["lines"][0]["label"] == "best chain" and len(there["lines"]) == 5
+    assumed = slider_answers(run, answer_run(run, found, None, None))[0][0]["lines"]
+    assert [line["label"] for line in assumed] == [
+        f"best {shape} if {end}" for end in ("cheap", "dear") for shape in ("tree", "chain")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ import otm
 from analysis.errors import AnalysisError
 from analysis.report import aggregate as aggregation, explanations, reading
 from analysis.report.aggregate import Aggregates, aggregate
-from analysis.report.answer import answer_data, answer_run
+from analysis.report.answer import answer_run, slider_answers, slider_stops
 from analysis.report.markdown import escaped, render as render_markdown
 from analysis.report.page import embedded_json, render
 from analysis.report.page_texts import view
@@ -63,8 +63,8 @@ class Measured:
     @functools.cached_property
     def page(self):
         measured = measured_data(self.run, self.found)
-        data = {"answer": answer_data(self.run, self.answer), "measured": measured}
-        return render(self.shown, data)
+        data = {"answer": slider_stops(self.answer), "measured": measured}
+        return render(self.shown, data, slider_answers(self.run, self.answer))
 
     def means(self, setting):
         columns = [column.name for column in self.run.schemes]
@@ -595,7 +595,7 @@ def test_names_from_a_run_stay_text_in_the_page(hostile):
     page = (hostile / "report.html").read_text(encoding="utf-8")
     document = Document(page)
     counts = Counter(tag for tag, _ in document.elements)
-    assert counts["script"] == len(document.scripts) == 3
+    assert counts["script"] == len(document.scripts) == 4
     assert not {"img", "i", "b"} & counts.keys()
     names = [name for _, attributes in document.elements for name in attributes]
     assert not [name for name in names if name.startswith("on")]
@@ -625,7 +625,7 @@ def test_the_page_needs_no_network_and_its_policy_fits_its_scripts(hostile):
         if attributes.get("http-equiv") == "Content-Security-Policy"
     )
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
-    _, packed, own = document.scripts
+    _, _, packed, own = document.scripts
     hashes = [
         base64.b64encode(hashlib.sha256(text).digest()).decode()
         for text in (gzip.decompress(base64.b64decode(packed)), own.encode())
