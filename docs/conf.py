@@ -103,7 +103,7 @@ sphinx_gallery_conf = {
 
 html_theme = "furo"
 html_title = f"otm {otm.__version__}"
-html_extra_path = ["play.html", "noise.html"]  # reached from the first page
+html_extra_path = ["play.html"]  # reached from the first page
 html_static_path = ["_static", _mathjax()]
 html_css_files = ["site.css"]
 html_js_files = ["filter.js"]

@@ -407,7 +407,7 @@ def test_menus_keep_the_bars_and_say_what_they_change(page):
 
 
 def test_links_lead_somewhere(page):
-    check_links(page, PAGE, "start/install.md", "index.md", "noise.html")
+    check_links(page, PAGE, "start/install.md", "index.md")
 
 
 def test_it_is_dark_where_the_system_is(page):
