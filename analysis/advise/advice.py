@@ -21,7 +21,7 @@ from ..models.from_logits import shared_positions
 from ..steps.texts import SampledText
 from .clocked import Clocked, DeadlinePassed, seconds_left
 from .costs import Clock, StepModel
-from .families import FAMILIES, SCALE_TEXTS, Family, Limits, Plan, Reading
+from .families import FAMILIES, SCALE_TEXTS, Family, Limits, TextToRead, WalkedPlan
 from .sampled_texts import sample_text
 from .speedups import Tokens, Verdict, speedup, verdict_of
 
@@ -63,7 +63,7 @@ class AdviceSettings:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Row:
+class TimedPlan:
     """A timed plan with tokens, seconds and speed-ups.
 
     Attributes:
@@ -73,7 +73,7 @@ class Row:
         over_plain, over_chain: speed-ups over plain decoding and over the best chain.
     """
 
-    plan: Plan
+    plan: WalkedPlan
     tokens: float
     seconds: tuple[float, float, float]
     over_plain: Estimate
@@ -102,8 +102,8 @@ class Advice:
 
     asked: AdviceSettings
     verdict: Verdict
-    rows: tuple[Row, ...]
-    chain: Row
+    rows: tuple[TimedPlan, ...]
+    chain: TimedPlan
     chains: tuple[float, ...]
     plain_seconds: float
     model: StepModel
@@ -118,7 +118,7 @@ class Advice:
     left_out: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Row:
+    def best(self) -> TimedPlan:
         """The fastest plan, which may be slower than plain decoding."""
         return self.rows[0]
 
@@ -131,7 +131,7 @@ def advise(
     asked: AdviceSettings,
     eos: int | None,
     until: float = math.inf,
-    so_far: Callable[[Advice], object] = lambda advice: None,
+    on_progress: Callable[[Advice], object] = lambda advice: None,
 ) -> Advice:
     """Measure acceptance along the target's texts and the cost of steps, and decide how to draft.
 
@@ -142,12 +142,12 @@ def advise(
         eos: the token that ends a text.
         until: when the answer is due, by `time.monotonic`, whatever is known by then; one text and
             one step of a chain are waited for.
-        so_far: called with the advice so far whenever measuring goes on.
+        on_progress: called with the advice so far whenever measuring goes on.
 
     Raises:
         AnalysisError: if no prompt leaves room for a text.
     """
-    return _Measurement(draft, target, prompts, asked, eos, until).run(so_far)
+    return _Measurement(draft, target, prompts, asked, eos, until).run(on_progress)
 
 
 class _Measurement:
@@ -167,12 +167,12 @@ class _Measurement:
         self.owners: list[int] = []
         self.known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self.first: list[SampledText] = []
-        self.begun: Reading | None = None
+        self.begun: TextToRead | None = None
         self.asked_for = 0
         self.clock = Clock(self.draft, self.target, self.known, eos, self.rng)
         self.probes = {family.name: list(family.probes(asked.limits)) for family in FAMILIES}
 
-    def run(self, so_far: Callable[[Advice], object]) -> Advice:
+    def run(self, on_progress: Callable[[Advice], object]) -> Advice:
         """Measure in looks until the interval decides or the time is over."""
         began, looks = time.perf_counter(), 0
         share = min(self.asked.quick, self.asked.seconds)
@@ -192,7 +192,7 @@ class _Measurement:
             share = min(2.0 * share, left)
             if advice.decided or left <= 0.1 * self.asked.quick:
                 return advice
-            so_far(advice)
+            on_progress(advice)
 
     def _limit(self, until: float) -> None:
         self.draft.until = self.target.until = until
@@ -222,7 +222,7 @@ class _Measurement:
             )
             if text is None:
                 continue
-            reading = Reading(
+            reading = TextToRead(
                 text,
                 self.draft,
                 self.target,
@@ -250,7 +250,7 @@ class _Measurement:
                     self.laws[family].append(family.law(self.begun))
             self.begun = None
 
-    def _take(self, reading: Reading, number: int, limit: float) -> None:
+    def _take(self, reading: TextToRead, number: int, limit: float) -> None:
         """Compute every family's law of a text; for the first text stop when time is up."""
         text, laws = reading.text, {FAMILIES[0]: FAMILIES[0].law(reading)}
         self.known.append((text.prefix, tuple(text.tokens.tolist())))
@@ -312,7 +312,7 @@ class _Measurement:
 
     def _compared(
         self,
-        plans: Sequence[Plan],
+        plans: Sequence[WalkedPlan],
         tokens: Tokens,
         finalists: Sequence[int],
         model: StepModel,
@@ -327,7 +327,7 @@ class _Measurement:
         order = sorted(finalists, key=speeds.__getitem__, reverse=True)
         chain = next(index for index in order if plans[index].family == FAMILIES[0].name)
 
-        def row(index: int) -> Row:
+        def row(index: int) -> TimedPlan:
             influence, error = tokens.influence[:, index], timed[index][1]
             both = np.hypot(error, timed[chain][1]) if index != chain else 0.0
             pieces = clock.pieces[plans[index].decoder]
@@ -336,7 +336,7 @@ class _Measurement:
                 [np.median(pieces.draft), np.median(pieces.target), np.median(pieces.rest)]
             )
             draft, target, rest = (parts / parts.sum() * whole).tolist()
-            return Row(
+            return TimedPlan(
                 plans[index],
                 float(tokens.mean[index]),
                 (draft, target, rest),
@@ -381,7 +381,7 @@ class _Measurement:
 
 
 def _best_of(
-    plans: Sequence[Plan], guessed: Any, family: str, among: Container[Decoder] | None = None
+    plans: Sequence[WalkedPlan], guessed: Any, family: str, among: Container[Decoder] | None = None
 ) -> list[int]:
     """Return the most promising plans of a family, among some decoders or all."""
     mine = [

@@ -22,7 +22,7 @@ from otm.sequence import Decoder, LanguageModel, Sampled, StaticDecoder, step
 from ..decode.plain import plain_step
 from ..kernels.decoders import by_kernel
 from .clocked import Clocked
-from .families import Plan, Work
+from .families import WalkedPlan, Work
 
 STEPS = 4
 """Steps that are timed in a row, after one that fills the caches; plain ones twice as many."""
@@ -205,7 +205,7 @@ class StepModel:
         }
         return cls((draft[0], draft[1]), (tuple(nodes), tuple(map(float, target))), rest)  # type: ignore[arg-type]
 
-    def seconds(self, plan: Plan) -> float:
+    def seconds(self, plan: WalkedPlan) -> float:
         """Return the seconds of a step of a plan."""
         work, (per_call, per_vertex) = plan.work, self.draft
         fixed, level, node = self.rest[plan.family]

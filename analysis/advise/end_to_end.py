@@ -27,12 +27,12 @@ from ..models.processing import Setting
 from ..models.prompts import encoded_prompts
 from ..models.source import PairSource, load_source
 from ..provenance import environment, loads, model_identity, revision
-from .advice import Advice, AdviceSettings, Row, advise
+from .advice import Advice, AdviceSettings, TimedPlan, advise
 from .clocked import DeadlinePassed, seconds_left, stoppable, was_stopped
 from .costs import STEPS
 from .engine_settings import chain_settings, eagle_choices, engine_chain, likeliest_settings
 from .losses import DraftLosses, measure_losses
-from .screen import screen, so_far, trial_table
+from .screen import advice_screen, so_far, trial_table
 from .trial import Trial, run_trials
 
 PASSES = (0, 1, 2, 4, 8, 16, 32, 64)
@@ -89,7 +89,11 @@ def run_advise(
         "load": f"{load:.1f}",
     }
     names = dict(zip(SIDES, source.names, strict=True))
-    say(screen(advice, draft=names["draft"], surroundings=surroundings, passes=passes, lost=lost))
+    say(
+        advice_screen(
+            advice, draft=names["draft"], surroundings=surroundings, passes=passes, lost=lost
+        )
+    )
     trials, said = list[Trial](), list[str]()
     if repeats and not was_stopped():
         due(math.inf)  # the answer has been given
@@ -162,7 +166,7 @@ def _measured(
         asked=asked,
         eos=eos,
         until=measuring,
-        so_far=lambda found: say(so_far(found)),
+        on_progress=lambda found: say(so_far(found)),
     )
     middle = sorted(map(len, prompts))[len(prompts) // 2]
     passes: CostSurface | None = None
@@ -255,7 +259,7 @@ def advice_record(
     }
 
 
-def _row(row: Row, draft: str) -> dict[str, Any]:
+def _row(row: TimedPlan, draft: str) -> dict[str, Any]:
     return {
         "family": row.plan.family,
         "name": row.plan.words,

@@ -90,7 +90,7 @@ class Work:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class WalkedPlan:
     """A decoder with the expected walk along each text and the work of a step.
 
     `text` is the decoder's call, `words` its name for readers. The work is an average where it
@@ -106,7 +106,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class TextToRead:
     """A text whose laws are read, with models, limits and random numbers.
 
     Attributes:
@@ -141,11 +141,11 @@ class Family(abc.ABC):
     needs: str
 
     @abc.abstractmethod
-    def law(self, reading: Reading) -> Any:
+    def law(self, reading: TextToRead) -> Any:
         """Return the law of drafts along a text, from which all plans are walked."""
 
     @abc.abstractmethod
-    def plans(self, laws: Sequence[Any], *, limits: Limits, starts: int) -> Iterator[Plan]:
+    def plans(self, laws: Sequence[Any], *, limits: Limits, starts: int) -> Iterator[WalkedPlan]:
         """Yield every plan within the limits."""
 
     @abc.abstractmethod
@@ -159,12 +159,14 @@ class Chains(Family):
 
     name, needs = "chain", "the draft's probabilities"
 
-    def law(self, reading: Reading) -> SurvivorLaw:
+    def law(self, reading: TextToRead) -> SurvivorLaw:
         """Return the law of a single draft, which every optimal verifier shares."""
         text = reading.text
         return kseq_survivors(text.draft, text.target, text.tokens, most=1, eos=reading.eos)
 
-    def plans(self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
+    def plans(
+        self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int
+    ) -> Iterator[WalkedPlan]:
         """Yield the plans of all lengths."""
         walks = [
             along_all_lengths(
@@ -175,7 +177,7 @@ class Chains(Family):
         for length, row in enumerate(zip(*walks, strict=True), start=1):
             decoder = SpeculativeSampling(length)
             text, words = f"SpeculativeSampling({length})", f"chain of {length}"
-            yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
+            yield WalkedPlan(self.name, text, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield lengths on a geometric scale."""
@@ -191,18 +193,20 @@ class Blocks(Family):
 
     name, needs = "block verification", "the draft's probabilities"
 
-    def law(self, reading: Reading) -> list[Walk]:
+    def law(self, reading: TextToRead) -> list[Walk]:
         """Return the walks of all lengths."""
         limits = reading.limits
         most, starts = min(limits.depth, limits.nodes), reading.starts
         return along_block(reading.text, most=most, starts=starts, eos=reading.eos)
 
-    def plans(self, laws: Sequence[list[Walk]], *, limits: Limits, starts: int) -> Iterator[Plan]:
+    def plans(
+        self, laws: Sequence[list[Walk]], *, limits: Limits, starts: int
+    ) -> Iterator[WalkedPlan]:
         """Yield the plans of all lengths from 2 on, as length 1 is the chain's."""
         for length, row in list(enumerate(zip(*laws, strict=True), start=1))[1:]:
             decoder = BlockVerification(length)
             text, words = f"BlockVerification({length})", f"block verification of {length}"
-            yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
+            yield WalkedPlan(self.name, text, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield a short and the longest sequence."""
@@ -220,13 +224,15 @@ class Sequences(Family):
     def __init__(self, verifier: otm.Verifier, name: str) -> None:
         self.verifier, self.name = verifier, name
 
-    def law(self, reading: Reading) -> SurvivorLaw:
+    def law(self, reading: TextToRead) -> SurvivorLaw:
         """Return the law of the survivors for up to the largest K."""
         survivors = optimal_survivors if isinstance(self.verifier, otm.Optimal) else kseq_survivors
         text, most = reading.text, max(reading.limits.numbers, default=1)
         return survivors(text.draft, text.target, text.tokens, most=most, eos=reading.eos)
 
-    def plans(self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
+    def plans(
+        self, laws: Sequence[SurvivorLaw], *, limits: Limits, starts: int
+    ) -> Iterator[WalkedPlan]:
         """Yield every K with every L."""
         for number in limits.numbers:
             most = min(limits.depth, limits.nodes // number)
@@ -237,7 +243,7 @@ class Sequences(Family):
                 decoder = DraftSelection(number, length, self.verifier)
                 text = f"DraftSelection({number}, {length}, {type(self.verifier).__name__}())"
                 words = f"{number} sequences x {length}, {self.verifier}"
-                yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
+                yield WalkedPlan(self.name, text, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[StaticDecoder]:
         """Yield decoders with few and many, short and long sequences."""
@@ -257,7 +263,7 @@ class ScoredSequences(Family):
     name = "K sequences, refined scores"
     needs = Sequences.needs
 
-    def law(self, reading: Reading) -> list[Walk]:
+    def law(self, reading: TextToRead) -> list[Walk]:
         """Return the walks of all plans, from a place of the text on."""
         text, rng = reading.text, reading.rng
         last = min(len(text.tokens), reading.starts) - DECODED
@@ -276,14 +282,16 @@ class ScoredSequences(Family):
             for decoder in self.probes(reading.limits)
         ]
 
-    def plans(self, laws: Sequence[list[Walk]], *, limits: Limits, starts: int) -> Iterator[Plan]:
+    def plans(
+        self, laws: Sequence[list[Walk]], *, limits: Limits, starts: int
+    ) -> Iterator[WalkedPlan]:
         """Yield the plans with at least one walked step."""
         for decoder, row in zip(self.probes(limits), zip(*laws, strict=True), strict=True):
             number, length = decoder.num_drafts, decoder.length
             text = f"RefinedScores({number}, {length})"
             words = f"{number} sequences x {length}, refined scores"
             if any(walk.steps for walk in row):
-                yield Plan(self.name, text, words, decoder, row, Work.of(decoder))
+                yield WalkedPlan(self.name, text, words, decoder, row, Work.of(decoder))
 
     def probes(self, limits: Limits) -> Iterator[RefinedScores]:
         """Yield lengths on a geometric scale, all that are compared."""
@@ -303,7 +311,7 @@ class StaticTrees(Family):
 
     name, needs = "static tree", "the draft's probabilities, tree attention"
 
-    def law(self, reading: Reading) -> RankLaw:
+    def law(self, reading: TextToRead) -> RankLaw:
         """Return the law of the accepted rank."""
         text = reading.text
         most = min(WIDTH, reading.limits.nodes, text.draft.shape[1])
@@ -311,7 +319,9 @@ class StaticTrees(Family):
             text.draft, text.target, text.tokens, most=most, eos=reading.eos, rng=reading.rng
         )
 
-    def plans(self, laws: Sequence[RankLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
+    def plans(
+        self, laws: Sequence[RankLaw], *, limits: Limits, starts: int
+    ) -> Iterator[WalkedPlan]:
         """Yield the optimal tree of every size and depth that branches."""
         mean = np.concatenate([law.accepted for law in laws]).mean(axis=0)
         vector = np.sort(np.clip(mean, 0.0, 1.0))[::-1]
@@ -327,7 +337,7 @@ class StaticTrees(Family):
             seen.add(shape)
             walks = tuple(along_tree(law, shape=shape, starts=starts) for law in laws)
             decoder = Gsd(shape)
-            yield Plan(
+            yield WalkedPlan(
                 self.name,
                 f"Gsd(parents({shape.parents.tolist()}))",
                 f"tree of {shape.num_nodes} nodes, depth {shape.depth}",
@@ -355,7 +365,9 @@ class MatchedTrees(Family):
     def named(self, size: int, depth: int, scale: float | None) -> tuple[str, str, Decoder]:
         """Return the decoder's call, the name for readers, and the decoder."""
 
-    def plans(self, laws: Sequence[MatchLaw], *, limits: Limits, starts: int) -> Iterator[Plan]:
+    def plans(
+        self, laws: Sequence[MatchLaw], *, limits: Limits, starts: int
+    ) -> Iterator[WalkedPlan]:
         """Yield every size with every depth up to the size."""
         for place, size in enumerate(size for size in laws[0].sizes if size > 1):
             for depth in range(1, min(limits.depth, size) + 1):
@@ -365,7 +377,7 @@ class MatchedTrees(Family):
                     for name in ("calls", "drafting")
                 )
                 named = self.named(size, depth, laws[-1].scale)
-                yield Plan(self.name, *named, walks, Work(calls, drafting, size))
+                yield WalkedPlan(self.name, *named, walks, Work(calls, drafting, size))
 
     def probes(self, limits: Limits) -> Iterator[Decoder]:
         """Yield small and large trees."""
@@ -380,7 +392,7 @@ class LikeliestTrees(MatchedTrees):
 
     name, needs = "likeliest tree", "tree attention"
 
-    def law(self, reading: Reading) -> MatchLaw:
+    def law(self, reading: TextToRead) -> MatchLaw:
         """Return the matches of the text by trees of every size and depth."""
         return match_law(
             reading.draft,
@@ -408,7 +420,7 @@ class NoiseTrees(MatchedTrees):
     name = "tree on shared noise"
     needs = "tree attention, the sampler's noise by seed and position"
 
-    def law(self, reading: Reading) -> MatchLaw:
+    def law(self, reading: TextToRead) -> MatchLaw:
         """Return the matches of the text by all trees, on noise drawn given the text."""
         heard = (*reading.before, reading.text)[:SCALE_TEXTS]
         fitted = noise_scale(heard, [noise_given(text, reading.rng) for text in heard])
@@ -430,7 +442,7 @@ class NoiseTrees(MatchedTrees):
         return f"NoiseTree({size}, {depth}, {scale})", words, NoiseTree(size, depth, scale)
 
 
-def _matched_sizes(reading: Reading) -> tuple[int, ...]:
+def _matched_sizes(reading: TextToRead) -> tuple[int, ...]:
     most = min(reading.limits.nodes, max(16, MOST_ANSWERED // reading.draft.num_tokens))
     return tuple(size for size in SIZES if size <= most) or (1,)
 

@@ -32,7 +32,7 @@ _PAGES: dict[type[Decoder], str] = {
 """Guide pages on decoders that no engine has an option for."""
 
 
-def screen(
+def advice_screen(
     advice: Advice,
     *,
     draft: str,

@@ -25,7 +25,7 @@ from otm._machine.arrays import Floats
 from otm.results.statistics import Estimate, t_quantile
 
 from ..statistics import clustered_error, sums_by_group
-from .families import Plan
+from .families import WalkedPlan
 
 Verdict = Literal["speculate", "do not speculate", "undecided"]
 
@@ -45,7 +45,7 @@ class Tokens:
     influence: Floats
 
     @classmethod
-    def of(cls, plans: Sequence[Plan], prompts: Sequence[int]) -> Tokens:
+    def of(cls, plans: Sequence[WalkedPlan], prompts: Sequence[int]) -> Tokens:
         """Sum tokens and steps of plans by prompt.
 
         Args:

@@ -20,7 +20,7 @@ from ..decode.plain import PLAIN, decode_text
 from ..decode.results import Task
 from ..models.causal import CausalModel
 from ..models.from_logits import shared_positions
-from .advice import Advice, Row
+from .advice import Advice, TimedPlan
 from .clocked import Clocked, was_stopped
 from .costs import Clock
 
@@ -71,7 +71,7 @@ def run_trials(
         repeats: texts per prompt.
         seed: of the samples; others than those that the advice rests on.
     """
-    ways: list[Row | None] = [None, *advice.rows]
+    ways: list[TimedPlan | None] = [None, *advice.rows]
     done = np.zeros((len(ways), 4))  # texts, tokens, calls, seconds
     known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     clock = Clock(Clocked(draft), Clocked(target), known, eos, np.random.default_rng([seed, 0]))
@@ -110,7 +110,7 @@ def run_trials(
     )
 
 
-def _trial(clock: Clock, way: Row | None, done: Floats, plain: Floats) -> Trial:
+def _trial(clock: Clock, way: TimedPlan | None, done: Floats, plain: Floats) -> Trial:
     """Return the measured totals of one way of decoding beside the predictions."""
     texts, tokens, calls, seconds = done.tolist()
     each = predicted_text(clock, None, plain[1] / plain[0]) / (plain[1] / plain[0])
@@ -129,7 +129,7 @@ def _trial(clock: Clock, way: Row | None, done: Floats, plain: Floats) -> Trial:
     )
 
 
-def predicted_text(clock: Clock, way: Row | None, tokens: float) -> float:
+def predicted_text(clock: Clock, way: TimedPlan | None, tokens: float) -> float:
     """Return predicted seconds of a text: the step that reads the prompt, and all others."""
     decoder, each = (None, 1.0) if way is None else (way.plan.decoder, way.tokens)
     return clock.first_seconds(decoder) + (tokens / each - 1.0) * clock.seconds(decoder)

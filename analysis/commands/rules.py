@@ -174,7 +174,7 @@ def rules(
         length = 4 if known is None else known.length or known.measured or 4
     logged = _logged(texts, beside_target_dtype, known, length, num_texts)
     pair = source.load_source(models, two_tokenizers=True)
-    numbered = [forced.numbers_of(pair, text) for text in logged]
+    numbered = [forced.token_numbers(pair, text) for text in logged]
     own = [list(one) for _, one in numbered]
     tokens = [list(one) for one, _ in numbered] or files.encoded_prompts(
         prompts or SHIPPED_PAIR / "prompts.txt",
@@ -223,7 +223,7 @@ def _logged(
     """Return the texts of a file, none without a file, or raise if a record needs others."""
     from otm.audit.text_log import read_texts
 
-    from ..rules.attribution import FEWEST_TEXTS, observed
+    from ..rules.attribution import FEWEST_TEXTS, statistics_of
 
     if known is not None:
         if num_texts < FEWEST_TEXTS and texts is None:
@@ -231,7 +231,7 @@ def _logged(
                 f"A record is compared with {FEWEST_TEXTS} texts or more, whose spread says how "
                 f"sure the prediction is; got {num_texts}. Pass --num-texts {FEWEST_TEXTS}."
             )
-        observed(known, length)
+        statistics_of(known, length)
     if texts is None:
         return []
     if other_target is not None:
@@ -270,7 +270,7 @@ def _screen(read: Any, known: Any, draft_cost: float | None) -> tuple[list[str],
     if known is not None:
         told(f"record: {known.form}")
         named = answer.attribute(read, known)
-    shown, found = [screen.screen(read, named)], answer.as_json(read, named)
+    shown, found = [screen.rules_screen(read, named)], answer.screen_json(read, named)
     if draft_cost is not None:
         told("drafting: processing and stop rules")
         best = drafting.best_processing(read)

@@ -183,11 +183,11 @@ def _places(
     """Return the contexts in a text, or the ends of prompts."""
     from ..files import SHIPPED_PAIR, read_small
     from ..models.prompts import encoded_prompts
-    from ..steps.contexts import windows
+    from ..steps.contexts import stretches
 
     if prompts is None:
         tokens = pair.encode(read_small(text or SHIPPED_PAIR / "held_out.txt", 1 << 28).decode())
-        return windows(tokens, size[1], size[0], rng)
+        return stretches(tokens, size[1], size[0], rng)
     found = encoded_prompts(prompts, pair.encode, field=field, limit=size[0], most=size[1])
     return [tuple(one) for one in found]
 

@@ -11,7 +11,7 @@ import dataclasses
 
 import torch
 
-from .step import Tensor, Verified, possible, written
+from .step import Tensor, Verified, can_be_drawn, decided
 from .vocabulary import Excess, Over, Rows, Selected, TorchRows
 
 _LEAST, _MOST = 1e-300, 1e300
@@ -44,7 +44,7 @@ def token_by_token(
     kept = passed.long().cumprod(dim=-1).sum(dim=-1)
     place = torch.arange(passed.shape[1], device=kept.device)
     untried = chain.live.logical_not() | (place > kept[:, None])
-    sound = (possible(chain.drawn, chain.wanted) | untried).all(dim=-1)
+    sound = (can_be_drawn(chain.drawn, chain.wanted) | untried).all(dim=-1)
     return chain.ended(kept, torch.ones_like(final), final, sound)
 
 
@@ -181,7 +181,7 @@ class Chain:
         chance = torch.where(place < self.end[:, None], below, weight)
         passed = (uniforms[:, :-1] < chance) & self.live
         kept = (passed * place).amax(dim=-1)
-        sound = (chance >= 0.0) & possible(self.drawn, self.wanted)
+        sound = (chance >= 0.0) & can_be_drawn(self.drawn, self.wanted)
         sound = (sound | self.live.logical_not()).all(dim=-1)
         return kept, passing.gather(1, kept[:, None])[:, 0], sound
 
@@ -209,4 +209,4 @@ class Chain:
             selected = self.selected.one(at.clamp(max=self.drafts.shape[1] - 1))
         excess = Excess(self.way.gather(1, at), weight[:, None], taken, selected)
         after, total = self.rows.draw(excess, final)
-        return written(self.way, self.drafts, kept, after, total, sound)
+        return decided(self.way, self.drafts, kept, after, total, sound)

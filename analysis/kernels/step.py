@@ -169,7 +169,7 @@ def find(mass: Tensor, running: Tensor, sought: Tensor) -> Tensor:
     return torch.where(mass.gather(1, found) > 0.0, found, last)
 
 
-def possible(drawn: Tensor, wanted: Tensor) -> Tensor:
+def can_be_drawn(drawn: Tensor, wanted: Tensor) -> Tensor:
     """Return True where a draft can have been drawn, p(x) > 0, with finite p(x) and q(x).
 
     Args:
@@ -220,7 +220,7 @@ def drafted_by(draft: Tensor | None, sure: Tensor, target: Tensor) -> Tensor:
     return torch.nn.functional.pad(draft, (0, missing)) if missing else draft
 
 
-def written(
+def decided(
     path: Tensor, drafts: Tensor, kept: Tensor, after: Tensor, total: Tensor, sound: Tensor
 ) -> Verified:
     """Return the decision that keeps the first drafts of a path and ends with a token.

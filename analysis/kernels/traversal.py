@@ -16,7 +16,7 @@ import dataclasses
 
 import torch
 
-from .step import Tensor, Verified, possible, written
+from .step import Tensor, Verified, can_be_drawn, decided
 from .vocabulary import Excess, Over, TorchRows
 
 _LEAST, _MOST = 1e-150, 1e150
@@ -118,12 +118,12 @@ def traversal(
     else:
         ended = Excess.after(at, taken.gather(1, at))
     drafts = candidates.gather(1, path[:, 1:])
-    return written(path, drafts, kept, *both.draw(ended, final), sound[:, 0])
+    return decided(path, drafts, kept, *both.draw(ended, final), sound[:, 0])
 
 
 def _ratio(wanted: Tensor, drawn: Tensor) -> Tensor:
     """Return q(x)/p(x), NaN where x cannot have been drawn."""
-    return torch.where(possible(drawn, wanted), wanted / drawn, torch.nan).clamp(max=_MOST)
+    return torch.where(can_be_drawn(drawn, wanted), wanted / drawn, torch.nan).clamp(max=_MOST)
 
 
 @dataclasses.dataclass(frozen=True)

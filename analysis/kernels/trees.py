@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import torch
 
-from .step import Tensor, Verified, possible, written
+from .step import Tensor, Verified, can_be_drawn, decided
 from .vocabulary import Excess, Over, TorchRows
 
 
@@ -68,7 +68,7 @@ def recursive_rejection(
         again = (tried & (candidates == token)).any(dim=1, keepdim=True)
         q, p = both.entries(at, token.clamp(min=0))
         q, p = (torch.where(again, 0.0, q), one) if sure else (q, torch.where(again, 0.0, p))
-        sound = sound & (possible(p, q) | live.logical_not())[:, 0]
+        sound = sound & (can_be_drawn(p, q) | live.logical_not())[:, 0]
         asked = uniforms.gather(1, (node - 1).clamp(min=0)) * mass * p
         passed = live & (asked < (q - taken * p).clamp(min=0.0) * rest)
         failed = live & passed.logical_not()
@@ -89,4 +89,4 @@ def recursive_rejection(
         cursor = torch.where(live, onward, -1)
     ended = both.without(at, candidates, tried) if sure else Excess.after(at, taken)
     after, total = both.draw(ended, final)
-    return written(path, candidates.gather(1, path[:, 1:]), kept, after, total, sound)
+    return decided(path, candidates.gather(1, path[:, 1:]), kept, after, total, sound)

@@ -19,7 +19,7 @@ import torch
 
 from .grid import ScoreGrid
 from .scores import Bins, Split, ratios, win_probabilities, winning_levels
-from .step import Tensor, Verified, draw, written
+from .step import Tensor, Verified, decided, draw
 from .vocabulary import Excess, Over, Selected, TorchRows
 
 
@@ -101,4 +101,4 @@ def optimal_by_vertex(
         live, going = live & (tokens == x), passed
     ended = Excess(at, one[:, None], share[:, None], Selected(winners, grid))
     after, total = both.draw(ended, final)
-    return written(path, candidates.gather(1, path[:, 1:]), kept, after, total, sound)
+    return decided(path, candidates.gather(1, path[:, 1:]), kept, after, total, sound)

@@ -25,11 +25,11 @@ def forced_text(pair: Pair, text: LoggedText) -> LoggedText:
         text: with its prompt, as a text or as tokens, and the numbers of its tokens.
 
     Raises:
-        AnalysisError: as `numbers_of`.
+        AnalysisError: as `token_numbers`.
 
     Cost: one pass over prompt and text.
     """
-    prompt, tokens = numbers_of(pair, text)
+    prompt, tokens = token_numbers(pair, text)
     row = [*prompt, *tokens]
     logits = pair.target(torch.tensor([row], device=pair.device), use_cache=False).logits
     places = logits[0, len(prompt) - 1 : -1, : pair.num_tokens].double()
@@ -40,7 +40,7 @@ def forced_text(pair: Pair, text: LoggedText) -> LoggedText:
     return LoggedText(text.tokens, tuple(top), prompt, text.finish, forced=True)
 
 
-def numbers_of(pair: Pair, text: LoggedText) -> tuple[list[int], list[int]]:
+def token_numbers(pair: Pair, text: LoggedText) -> tuple[list[int], list[int]]:
     """Return the token numbers of a text's prompt and of the text.
 
     Raises:

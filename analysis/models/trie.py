@@ -36,7 +36,7 @@ class CacheLayout:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Plan:
+class PassPlan:
     """The work of one pass over a trie.
 
     Attributes:
@@ -61,8 +61,8 @@ class Plan:
         return len(self.kept) + len(self.tokens)
 
 
-def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
-    """Plan the pass that evaluates the last token of each context, given a cached layout.
+def make_plan(contexts: Sequence[Context], old: CacheLayout) -> PassPlan:
+    """PassPlan the pass that evaluates the last token of each context, given a cached layout.
 
     Of a cached token only keys and values are known, not the logits. A context that ends at a
     cached token therefore evaluates that token again, and what hung below it: kept rows stay closed
@@ -99,7 +99,7 @@ def make_plan(contexts: Sequence[Context], old: CacheLayout) -> Plan:
         key: len(trunk) + place for place, key in enumerate(zip(parents, tokens, strict=True))
     }
     num_kept = len(kept) + len(kept_nodes)
-    return Plan(
+    return PassPlan(
         kept=kept + [nodes.old_rows[node] for node in kept_nodes],
         tokens=[*trunk[len(kept) :], *tokens[len(kept_nodes) :]],
         depths=[
@@ -146,7 +146,7 @@ class _Branches:
         return kept
 
 
-def tree_mask(plan: Plan) -> NDArray[np.bool_]:
+def tree_mask(plan: PassPlan) -> NDArray[np.bool_]:
     """Return the attention mask `(m, rows)`: a token to evaluate sees ancestors and itself."""
     num_trunk, num_branches = len(plan.layout.trunk), len(plan.parents)
     ancestors = np.zeros((num_branches, num_branches), dtype=bool)

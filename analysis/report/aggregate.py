@@ -164,7 +164,7 @@ class _Tables:
             np.column_stack([values, position]),
         )
         if columns.entropy:
-            entropy = middle_of(batch[columns.entropy.lower], batch[columns.entropy.upper])
+            entropy = midpoint(batch[columns.entropy.lower], batch[columns.entropy.upper])
             group = setting * BINS + _bins(self.found.entropy_edges, setting, entropy)
             self.by_entropy.add(group, prompt, np.column_stack([values, entropy]))
         self.gaps.add(setting, prompt, self._gaps(values))
@@ -352,7 +352,7 @@ def strata_of(run: Run) -> Strata:
             rows = where == i
             chosen[1].add(batch["position"][rows].astype(np.float64))
             if entropy:
-                chosen[0].add(middle_of(batch[entropy.lower][rows], batch[entropy.upper][rows]))
+                chosen[0].add(midpoint(batch[entropy.lower][rows], batch[entropy.upper][rows]))
     settings, prompts = tuple(sorted(tallies)), np.flatnonzero(seen)
     return Strata(
         settings=settings,
@@ -383,6 +383,6 @@ def setting_keys(
     return [tuple(row) for row in keys.tolist()], np.asarray(where).reshape(-1)
 
 
-def middle_of(lower: Floats, upper: Floats) -> Floats:
+def midpoint(lower: Floats, upper: Floats) -> Floats:
     """Return the middle of an interval, or the lower end if there is no upper bound."""
     return np.where(np.isfinite(upper), (lower + upper) / 2, lower)

@@ -12,7 +12,7 @@ from otm.results.statistics import t_quantile
 from .advice_record import AdviceRecord
 from .aggregate import Aggregates, first_setting
 from .call_costs import Costs
-from .plans import CHAIN, MOST_NODES, Plan, Plans, plans_of
+from .plans import CHAIN, MOST_NODES, TreePlan, TreePlans, plans_of
 from .reading import Run
 from .summary import schemes_of
 from .verdict_card import CHEAP, DEAR, Card, best_of_each, card
@@ -43,7 +43,7 @@ class Answer:
         budget: drafted tokens at most.
     """
 
-    plans: tuple[Plans, ...]
+    plans: tuple[TreePlans, ...]
     costs: Costs | None
     cards: tuple[Card, ...]
     first: int
@@ -142,7 +142,7 @@ def slider_answers(run: Run, answer: Answer) -> list[list[dict[str, Any]]]:
 
 
 def _lines(
-    plans: Plans, costs: Costs | None, budgets: list[int], names: list[str]
+    plans: TreePlans, costs: Costs | None, budgets: list[int], names: list[str]
 ) -> list[dict[str, Any]]:
     """Return the best speed within each budget, of the fastest verifiers or at both assumed ends.
 
@@ -170,7 +170,7 @@ def _lines(
     return [line for line in lines if any(line["y"])]
 
 
-def _speeds(plans: Sequence[Plan], costs: Costs, budgets: list[int]) -> list[float | None]:
+def _speeds(plans: Sequence[TreePlan], costs: Costs, budgets: list[int]) -> list[float | None]:
     """Return the best speed over plain decoding within each budget, None where nothing fits."""
     speeds = [(plan.nodes, plan.tokens / costs.of_call(plan)) for plan in plans]
     best = [max((s for n, s in speeds if n <= budget), default=None) for budget in budgets]

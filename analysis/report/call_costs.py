@@ -34,7 +34,7 @@ from otm.errors import OtmError
 
 from ..errors import AnalysisError
 from ..files import read_json
-from .plans import MOST_NODES, Plan
+from .plans import MOST_NODES, TreePlan
 from .text import printable
 
 _MOST_BYTES = 64 << 20
@@ -82,7 +82,7 @@ class Costs:
         """Return the cost of a target pass that checks some drafted tokens."""
         return _at(self.target, nodes)
 
-    def of_call(self, plan: Plan) -> float:
+    def of_call(self, plan: TreePlan) -> float:
         """Return the cost of one call."""
         fixed, level, node = self.rest.get(plan.kind, (0.0, 0.0, 0.0))
         drafting = sum(self.drafting(width) for width in plan.widths)

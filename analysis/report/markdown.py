@@ -11,7 +11,7 @@ from otm._display.tabular import markdown
 _MOST_TABLES = 12
 
 
-def render(view: dict[str, Any]) -> str:
+def render_markdown(view: dict[str, Any]) -> str:
     """Render a report's view as Markdown."""
     card = view["card"]
     blocks = [f"# {escaped(view['title'])}", f"## {escaped(card.title)}: {escaped(card.what)}"]

@@ -24,7 +24,7 @@ from plotly.offline import get_plotlyjs
 _HERE = Path(__file__).parent
 
 
-def render(view: dict[str, Any], data: dict[str, Any], answers: Any) -> str:
+def render_page(view: dict[str, Any], data: dict[str, Any], answers: Any) -> str:
     """Render the HTML page.
 
     Args:

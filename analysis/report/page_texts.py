@@ -21,7 +21,7 @@ from .summary import (
     Scheme,
     is_loss,
     likeliest_of,
-    parts_of,
+    loss_shares,
     schemes_of,
     setting_labels,
 )
@@ -145,7 +145,10 @@ def _lost(run: Run, found: Aggregates, setting: int) -> dict[str, Any]:
     likeliest = [
         (f"{k}", f"{own:.4f}", f"{best:.4f}") for k, own, best in likeliest_of(run, found, setting)
     ]
-    return {"parts": [part.row for part in parts_of(run, found, setting)], "likeliest": likeliest}
+    return {
+        "parts": [part.row for part in loss_shares(run, found, setting)],
+        "likeliest": likeliest,
+    }
 
 
 def _trees(run: Run, found: Aggregates, setting: int) -> list[tuple[str, list[tuple[str, ...]]]]:

@@ -1,4 +1,4 @@
-"""Plans of a run's schemes within a budget of tokens: chains, levels, optimal trees.
+"""TreePlans of a run's schemes within a budget of tokens: chains, levels, optimal trees.
 
 Levels are taken as independent, each accepting with the measured mean. The expected tokens of a
 call are then 1 + Σ over terms:
@@ -52,7 +52,7 @@ _SIZES = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TreePlan:
     """A tree to draft in every call, with the expected tokens.
 
     Attributes:
@@ -84,7 +84,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plans:
+class TreePlans:
     """All plans of one setting.
 
     Attributes:
@@ -94,7 +94,7 @@ class Plans:
         certified: whether `tokens` and `tokens_upper` are ends of what is certified.
     """
 
-    all: tuple[Plan, ...]
+    all: tuple[TreePlan, ...]
     variance: float | None
     quantile: float
     certified: bool
@@ -103,7 +103,7 @@ class Plans:
 CHAIN_VERIFIER = "standard speculative sampling"
 
 
-def plans_of(run: Run, found: Aggregates, setting: int, quantile: float) -> Plans:
+def plans_of(run: Run, found: Aggregates, setting: int, quantile: float) -> TreePlans:
     """Return all plans at a setting that the run's numbers of drafts allow."""
     single = single_draft(run)
     mine = _Setting(run, found, setting, single)
@@ -112,7 +112,7 @@ def plans_of(run: Run, found: Aggregates, setting: int, quantile: float) -> Plan
         if scheme.usable:
             plans += mine.of_scheme(place, scheme)
     variance = None if single is None else mine.covariance[single, single]
-    return Plans(
+    return TreePlans(
         tuple(plans),
         None if variance is None or np.isnan(variance) else float(variance),
         quantile,
@@ -146,7 +146,7 @@ class _Setting:
             found.covariance_upper[setting],
         )
 
-    def chains(self, single: int) -> Iterator[Plan]:
+    def chains(self, single: int) -> Iterator[TreePlan]:
         """Yield chains of every length."""
         for length in range(1, MOST_NODES + 1):
             powers = np.arange(1.0, length + 1)[:, None]
@@ -154,7 +154,7 @@ class _Setting:
                 CHAIN_VERIFIER, CHAIN, "chain", [single], np.eye(1), powers, length, (1,) * length
             )
 
-    def of_scheme(self, place: int, scheme: Scheme) -> list[Plan]:
+    def of_scheme(self, place: int, scheme: Scheme) -> list[TreePlan]:
         """Return the undominated plans of a scheme."""
         columns = [i for i in scheme.columns if np.isfinite(self.lower[i]) and self.lower[i] > 0]
         if not columns:
@@ -185,7 +185,7 @@ class _Setting:
         powers: Floats,
         nodes: int,
         widths: tuple[int, ...],
-    ) -> Plan:
+    ) -> TreePlan:
         """Return a plan whose terms are products of powers of `spread` times the columns' means."""
         ends = []
         for means, covariance in (
@@ -209,7 +209,7 @@ class _Setting:
             else float(gradient @ self.covariance[columns, self.single])
         )
         variance = max(variance, variance_upper)
-        return Plan(
+        return TreePlan(
             verifier=verifier,
             scheme=place,
             kind=kind,
@@ -278,9 +278,9 @@ def _named(widths: tuple[int, ...], nodes: int) -> str:
     return f"tree of {nodes} tokens, {depth} deep"
 
 
-def _best(plans: list[Plan]) -> list[Plan]:
+def _best(plans: list[TreePlan]) -> list[TreePlan]:
     """Return the undominated plans by drafted tokens, levels, drafting vertices and tokens."""
-    kept: list[Plan] = []
+    kept: list[TreePlan] = []
     for plan in sorted(
         plans, key=lambda plan: (plan.nodes, plan.depth, sum(plan.widths), -plan.tokens)
     ):

@@ -122,7 +122,7 @@ def measured_data(run: Run, found: Aggregates) -> dict[str, Any]:
         "position": [_bins(binned) for binned in found.by_position],
         "spread": [_spread(found, s, len(run.schemes)) for s in settings],
         "lost": [
-            [part.to_json() for part in parts_of(run, found, s) if part.adds] for s in settings
+            [part.to_json() for part in loss_shares(run, found, s) if part.adds] for s in settings
         ],
     }
 
@@ -241,7 +241,7 @@ class LossPart:
         return {"words": self.words} | limits(self.share)
 
 
-def parts_of(run: Run, found: Aggregates, setting: int) -> list[LossPart]:
+def loss_shares(run: Run, found: Aggregates, setting: int) -> list[LossPart]:
     """Return the shares of first drafts by cause of loss, accepted first; empty if not measured."""
     places = {column.name: i for i, column in enumerate(run.statistics)}
     optimum = _optima(run).get(1)

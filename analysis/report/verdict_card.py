@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from .call_costs import Costs
-from .plans import Plan, Plans
+from .plans import TreePlan, TreePlans
 from .text import value_or_range
 
 SPECULATE, STOP, UNDECIDED, DEPENDS = (
@@ -142,7 +142,7 @@ def recommendation(what: str, who: str, *, stop: bool) -> tuple[str, str]:
     return ("plain decoding", f"the fastest alternative: {what}, {who}") if stop else (what, who)
 
 
-def over_plain(plan: Plan, plans: Plans, costs: Costs) -> Speed:
+def over_plain(plan: TreePlan, plans: TreePlans, costs: Costs) -> Speed:
     """Return the speed over plain decoding.
 
     Its interval stays within 1 and the tokens that a call can yield.
@@ -162,7 +162,7 @@ def over_plain(plan: Plan, plans: Plans, costs: Costs) -> Speed:
     )
 
 
-def over_chain(plan: Plan, chain: Plan, plans: Plans, costs: Costs) -> Speed:
+def over_chain(plan: TreePlan, chain: TreePlan, plans: TreePlans, costs: Costs) -> Speed:
     """Return the speed over a chain, whose tokens stand on the same prompts.
 
     Its interval stays within what calls can yield.
@@ -197,23 +197,23 @@ def over_chain(plan: Plan, chain: Plan, plans: Plans, costs: Costs) -> Speed:
     return Speed(value, upper, max(least, value / half), min(most, upper * half))
 
 
-def best_of_each(plans: Plans, costs: Costs) -> list[Plan]:
+def best_of_each(plans: TreePlans, costs: Costs) -> list[TreePlan]:
     """Return the fastest plan of each verifier by lower ends, fastest first.
 
     Among equally fast plans it is the smallest, then the first.
     """
-    best: dict[int, Plan] = {}
+    best: dict[int, TreePlan] = {}
     for plan in sorted(plans.all, key=lambda one: (-one.tokens / costs.of_call(one), one.nodes)):
         best.setdefault(plan.scheme, plan)
     return list(best.values())
 
 
-def _chain_of(best: list[Plan]) -> Plan | None:
+def _chain_of(best: list[TreePlan]) -> TreePlan | None:
     """Return the chain, as engines draft today, from the best plans of the verifiers."""
     return next((plan for plan in best if plan.kind == "chain"), None)
 
 
-def verdict(plans: Plans, costs: Costs) -> str:
+def verdict(plans: TreePlans, costs: Costs) -> str:
     """Return the verdict: sure where no interval contains 1, probable otherwise."""
     speeds = [over_plain(plan, plans, costs) for plan in plans.all]
     best = max(speeds, key=lambda speed: speed.value)
@@ -227,7 +227,7 @@ def verdict(plans: Plans, costs: Costs) -> str:
     return (SPECULATE if best.value > 1 else STOP) + PROBABLY
 
 
-def card(plans: Plans, costs: Costs | None, budget: int) -> Card:
+def card(plans: TreePlans, costs: Costs | None, budget: int) -> Card:
     """Return the answer within a budget of drafted tokens, over a range of costs without any."""
     within = tuple(plan for plan in plans.all if plan.nodes <= budget)
     if not within:
@@ -238,7 +238,7 @@ def card(plans: Plans, costs: Costs | None, budget: int) -> Card:
     return _over_range(plans) if costs is None else _at(plans, costs, budget)
 
 
-def _at(plans: Plans, costs: Costs, budget: int) -> Card:
+def _at(plans: TreePlans, costs: Costs, budget: int) -> Card:
     each, title = best_of_each(plans, costs), verdict(plans, costs)
     best, chain = each[0], _chain_of(each)
     alone = bool(costs.source) and not costs.rest
@@ -291,7 +291,7 @@ RANGE_HEAD = (
 )
 
 
-def _rows(plans: Plans, costs: Costs, each: list[Plan]) -> tuple[tuple[str, ...], ...]:
+def _rows(plans: TreePlans, costs: Costs, each: list[TreePlan]) -> tuple[tuple[str, ...], ...]:
     """Return the best plan of each verifier, the fastest first."""
     chain, rows = _chain_of(each), []
     for plan in _listed(each):
@@ -306,7 +306,7 @@ def _rows(plans: Plans, costs: Costs, each: list[Plan]) -> tuple[tuple[str, ...]
     return tuple(rows)
 
 
-def _over_range(plans: Plans) -> Card:
+def _over_range(plans: TreePlans) -> Card:
     boxes, numbers, plans_at = [], [], []
     cheap = verdict(plans, Costs.of_ratios(*CHEAP))
     for name, ratios in (("cheap", CHEAP), ("dear", DEAR)):
@@ -345,7 +345,7 @@ def _over_range(plans: Plans) -> Card:
     return Card(title, what, "", tuple(boxes), RANGE, ASK, RANGE_HEAD, tuple(rows))
 
 
-def _listed(plans: list[Plan]) -> list[Plan]:
+def _listed(plans: list[TreePlan]) -> list[TreePlan]:
     """Return the first few, and always the chain, with which the others are compared."""
     chains = [plan for plan in plans[MOST_ROWS:] if plan.kind == "chain"]
     return plans[: MOST_ROWS - len(chains)] + chains

@@ -87,6 +87,8 @@ def write_report(
     }
     folder = out or run
     html, summary = make_folder(folder) / "report.html", folder / "report.md"
-    write_atomically(html, page.render(shown, page_data, slider_answers(opened, answer)).encode())
-    write_atomically(summary, markdown.render(shown).encode())
+    write_atomically(
+        html, page.render_page(shown, page_data, slider_answers(opened, answer)).encode()
+    )
+    write_atomically(summary, markdown.render_markdown(shown).encode())
     return Report(html, summary, (*shown["card"].lines, shown["setting_words"]))

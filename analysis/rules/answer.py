@@ -19,17 +19,17 @@ from ..errors import AnalysisError
 from ..files import json_values
 from .attribution import (
     ERROR,
-    Observed,
+    RecordStatistics,
     fewest_steps,
     log_likelihoods,
-    observed,
     of_texts,
     p_values,
     predicted,
     predicted_given,
+    statistics_of,
     steps_to_tell,
 )
-from .rules import BLOCK, Passage, Reader, Rule
+from .rules import BLOCK, Reader, ReadText, Rule
 from .survivals import Survivals
 
 _KEPT = 1 << 24
@@ -40,7 +40,7 @@ LEAST_TEXTS = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RulesRead:
+class RuleWalks:
     """Walks of rules along some texts, and the mean survivals.
 
     Attributes:
@@ -58,7 +58,7 @@ class RulesRead:
     walks: list[tuple[Walk, ...]]
     prompts: list[int]
     survivals: Survivals
-    passages: list[Passage]
+    passages: list[ReadText]
     written: int = 0
     beside: Survivals | None = None
     other: Reader | None = None
@@ -116,7 +116,7 @@ def read_rules(
     *,
     written: Sequence[Sequence[int]] = (),
     beside: Reader | None = None,
-) -> RulesRead:
+) -> RuleWalks:
     """Walk with every rule along texts of the prompts, taken in turns.
 
     Args:
@@ -129,7 +129,7 @@ def read_rules(
     Raises:
         AnalysisError: if no prompt leaves room for a text.
     """
-    walks, owners, passages, others, held = [], [], list[Passage](), [], 0
+    walks, owners, passages, others, held = [], [], list[ReadText](), [], 0
     wanted = len(written) or reader.sizes.texts
     for number in counted(range(wanted), f"texts by {len(reader.rules)} rules"):
         owner = prompts.index(prompts[number % len(prompts)])  # the first that is the same
@@ -156,7 +156,7 @@ def read_rules(
             "No prompt leaves room for a text within the models' positions. Cut them with "
             "--prompt-tokens."
         )
-    return RulesRead(
+    return RuleWalks(
         reader,
         walks,
         owners,
@@ -184,14 +184,14 @@ class Attribution:
     """
 
     record: AcceptanceRecord
-    seen: Observed
+    seen: RecordStatistics
     p_values: Floats
     consistent: tuple[int, ...]
     needed: dict[int, tuple[float, float]]
     lost: dict[int, Estimate]
 
 
-def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
+def attribute(read: RuleWalks, record: AcceptanceRecord) -> Attribution:
     """Test every rule against a record, and compare the likeliest rule with the others.
 
     Args:
@@ -202,7 +202,7 @@ def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
         AnalysisError: if the texts are said to be the record's, and their length contradicts it.
     """
     length = read.reader.sizes.length
-    seen, sampled = observed(record, length), [rule.sampled for rule in read.rules]
+    seen, sampled = statistics_of(record, length), [rule.sampled for rule in read.rules]
     if read.written:
         tokens = seen.steps * record.mean
         # each end of a text is worth a step at most
@@ -234,7 +234,7 @@ def attribute(read: RulesRead, record: AcceptanceRecord) -> Attribution:
     return Attribution(record, seen, found, consistent, needed, lost)
 
 
-def as_json(read: RulesRead, told: Attribution | None) -> dict[str, Any]:
+def screen_json(read: RuleWalks, told: Attribution | None) -> dict[str, Any]:
     """Return the content of the screen and survival by position as JSON values."""
     survivals, sizes = read.survivals, read.reader.sizes
     rows = [

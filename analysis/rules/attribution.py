@@ -50,7 +50,7 @@ _ROUNDING = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Observed:
+class RecordStatistics:
     """Accepted drafts, survivals and covariance of a record, for tests of rules.
 
     Attributes:
@@ -71,7 +71,7 @@ class Observed:
     over: float = np.inf
 
 
-def observed(record: AcceptanceRecord, length: int) -> Observed:
+def statistics_of(record: AcceptanceRecord, length: int) -> RecordStatistics:
     """Return accepted drafts, survivals and covariance of a record with steps of L drafts.
 
     Raises:
@@ -90,20 +90,20 @@ def observed(record: AcceptanceRecord, length: int) -> Observed:
         )
     accepted = record.mean - 1.0
     if not record.measured:
-        return Observed(accepted, None, record.steps)
+        return RecordStatistics(accepted, None, record.steps)
     survival = padded(record.survival.survival, max(length, record.measured))[:length]
     if (requests := record.requests or 0) < _LEAST_REQUESTS:
-        return Observed(accepted, survival, record.steps)
+        return RecordStatistics(accepted, survival, record.steps)
     counts = np.array(
         [padded(part.survivors, max(length, record.measured))[:length] for part in record.parts]
     )
     parts = np.array([[part.steps] for part in record.parts])
     errors = (counts - survival * parts) / record.steps
     covariance = errors.T @ errors * (requests / (requests - 1))
-    return Observed(accepted, survival, record.steps, covariance, requests)
+    return RecordStatistics(accepted, survival, record.steps, covariance, requests)
 
 
-def of_texts(seen: Observed, tokens: int, texts: int) -> Observed:
+def of_texts(seen: RecordStatistics, tokens: int, texts: int) -> RecordStatistics:
     """Return the observation of a record that was counted while given texts were written.
 
     Nothing but drafts is left to luck. What was counted beyond the texts' ends shows in the sum of
@@ -223,7 +223,7 @@ def _beyond(walk: Walk) -> Floats:
     )
 
 
-def p_values(seen: Observed, prediction: Prediction) -> Floats:
+def p_values(seen: RecordStatistics, prediction: Prediction) -> Floats:
     """Compute the p-value of every rule for a record, `(R,)`.
 
     Args:
@@ -232,12 +232,12 @@ def p_values(seen: Observed, prediction: Prediction) -> Floats:
     """
     found = np.empty(len(prediction.mean))
     for rule, mean in enumerate(prediction.mean):
-        tests = _Tests.of(seen, prediction, rule)
+        tests = _Contrasts.of(seen, prediction, rule)
         found[rule] = tests.smallest(tests.gap(seen, mean))
     return found
 
 
-def log_likelihoods(seen: Observed, prediction: Prediction) -> Floats:
+def log_likelihoods(seen: RecordStatistics, prediction: Prediction) -> Floats:
     """Compute the log-likelihood of a record under every rule, up to a common constant, `(R,)`.
 
     The vector of survivals, or the mean, is taken as normal. Counts of n steps are whole, so that
@@ -249,14 +249,17 @@ def log_likelihoods(seen: Observed, prediction: Prediction) -> Floats:
     """
     found = np.empty(len(prediction.mean))
     for rule, mean in enumerate(prediction.mean):
-        tests, size = _Tests.of(seen, prediction, rule), 1 if seen.survival is None else len(mean)
+        tests, size = (
+            _Contrasts.of(seen, prediction, rule),
+            1 if seen.survival is None else len(mean),
+        )
         gap, contrasts = tests.gap(seen, mean)[:size], tests.contrasts[:size]
         whole = contrasts @ tests.covariance @ contrasts.T + np.eye(size) / (12.0 * seen.steps**2)
         found[rule] = -0.5 * (gap @ np.linalg.solve(whole, gap) + np.linalg.slogdet(whole)[1])
     return found
 
 
-def steps_to_tell(seen: Observed, prediction: Prediction, own: int, other: int) -> float:
+def steps_to_tell(seen: RecordStatistics, prediction: Prediction, own: int, other: int) -> float:
     """Estimate the number of steps of one rule that refute another, but for one record in 1/α.
 
     Args:
@@ -264,7 +267,7 @@ def steps_to_tell(seen: Observed, prediction: Prediction, own: int, other: int) 
         prediction: of the rules.
         own, other: their numbers.
     """
-    tests = _Tests.of(seen, prediction, other)
+    tests = _Contrasts.of(seen, prediction, other)
     luck, errors = tests.variances
     apart = np.abs(tests.contrasts @ (prediction.mean[own] - prediction.mean[other]))
     apart = np.maximum(apart - np.abs(tests.ends), 0.0)
@@ -301,7 +304,7 @@ def fewest_steps(walks: Sequence[Sequence[Walk]], sampled: Sequence[bool]) -> Fl
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Tests:
+class _Contrasts:
     """Contrasts between a record and a rule, with variances.
 
     Attributes:
@@ -319,7 +322,7 @@ class _Tests:
     covariance: Floats
 
     @classmethod
-    def of(cls, seen: Observed, prediction: Prediction, rule: int) -> _Tests:
+    def of(cls, seen: RecordStatistics, prediction: Prediction, rule: int) -> _Contrasts:
         own, (by_luck, by_mean) = prediction.luck[rule] / seen.steps, prediction.freedom[rule]
         if seen.covariance is not None:
             own, by_luck = seen.covariance, seen.requests - 1.0
@@ -341,7 +344,7 @@ class _Tests:
         whole = own + prediction.errors[rule]
         return cls(contrasts, (luck, errors), (by_luck, by_mean), contrasts @ ends, whole)
 
-    def gap(self, seen: Observed, mean: Floats) -> Floats:
+    def gap(self, seen: RecordStatistics, mean: Floats) -> Floats:
         """Return the record's excess over a rule by contrast, beyond the effect of ends, `(m,)`."""
         values = np.array([seen.accepted])
         if seen.survival is not None:

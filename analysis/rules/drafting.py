@@ -27,8 +27,8 @@ from ..advise.laws import SurvivorLaw, single_survivors
 from ..advise.walk import along_all_lengths
 from ..errors import AnalysisError
 from ..statistics import sums_by_group
-from .answer import LEAST_TEXTS, RulesRead
-from .rules import Passage, chain_walk, likeliest
+from .answer import LEAST_TEXTS, RuleWalks
+from .rules import ReadText, chain_walk, likeliest
 from .survivals import Survivals
 
 TEMPERATURES = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.7, 2.0)
@@ -61,7 +61,7 @@ class BestProcessing:
     gain: Estimate
 
 
-def best_processing(read: RulesRead) -> BestProcessing:
+def best_processing(read: RuleWalks) -> BestProcessing:
     """Search temperature, top-p, top-k and min-p of the draft in turns, for one sequence.
 
     Args:
@@ -129,7 +129,7 @@ class Stop:
     speed: Estimate
 
 
-def best_stops(read: RulesRead, *, cost: float) -> list[Stop]:
+def best_stops(read: RuleWalks, *, cost: float) -> list[Stop]:
     """Return the best stop rule of every kind, fixed lengths first.
 
     Args:
@@ -159,7 +159,7 @@ def best_stops(read: RulesRead, *, cost: float) -> list[Stop]:
     return stops
 
 
-def _halves(read: RulesRead) -> tuple[list[Passage], list[Passage]]:
+def _halves(read: RuleWalks) -> tuple[list[ReadText], list[ReadText]]:
     if len(read.passages) < LEAST_TEXTS:
         raise AnalysisError(
             f"How to draft is chosen on some texts and judged on others; got {len(read.passages)} "
@@ -168,7 +168,7 @@ def _halves(read: RulesRead) -> tuple[list[Passage], list[Passage]]:
     return read.passages[::2], read.passages[1::2]
 
 
-def _tallies(read: RulesRead, passage: Passage) -> Iterator[tuple[str, str, float, float, float]]:
+def _tallies(read: RuleWalks, passage: ReadText) -> Iterator[tuple[str, str, float, float, float]]:
     """Yield kind, words, steps, tokens and drafts of every length and stop rule."""
     reader, text = read.reader, passage.text
     starts = min(max(1, reader.sizes.num_tokens + reader.sizes.length - LONGEST), len(text.tokens))

@@ -81,7 +81,7 @@ class Sizes:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Passage:
+class ReadText:
     """A sampled text of a prompt, with the draft's logits at each token in single precision.
 
     Attributes:
@@ -197,7 +197,7 @@ class Reader:
 
     def read(
         self, text: SampledText, owner: int, number: int, begin: int
-    ) -> tuple[Passage, tuple[Walk, ...]]:
+    ) -> tuple[ReadText, tuple[Walk, ...]]:
         """Walk along a text by every rule.
 
         Args:
@@ -245,7 +245,7 @@ class Reader:
         if isinstance(self.draft, SharedTokens):
             walks.append(along_strings(self.draft, text, length=length, starts=starts, eos=eos))
         self._heard = [*self._heard, (ranked, noise)][-4:]
-        return Passage(owner, text, logits.astype(np.float32)), tuple(walks)
+        return ReadText(owner, text, logits.astype(np.float32)), tuple(walks)
 
 
 def chain_walk(joint: Floats, text: SampledText, length: int, starts: int, eos: int | None) -> Walk:

@@ -10,7 +10,7 @@ from otm.commands.printing import paragraph
 from otm.results.statistics import Estimate
 
 from ..models.processing import Setting, setting_text
-from .answer import Attribution, RulesRead, place_of
+from .answer import Attribution, RuleWalks, place_of
 from .attribution import ERROR
 from .drafting import BestProcessing, Stop
 from .rules import BLOCK
@@ -18,7 +18,7 @@ from .rules import BLOCK
 UNSEEN = "trees sampled without replacement, what a step costs (`advise` times it), batches"
 
 
-def screen(read: RulesRead, told: Attribution | None) -> str:
+def rules_screen(read: RuleWalks, told: Attribution | None) -> str:
     """Render the answer, the table and the basis as text.
 
     Args:
@@ -60,18 +60,18 @@ def drafting_words(best: BestProcessing, stops: Sequence[Stop], *, cost: float) 
     return "\n".join(lines)
 
 
-def _best(read: RulesRead) -> Iterator[str]:
+def _best(read: RuleWalks) -> Iterator[str]:
     first, block = read.order[0], place_of(read.rules, BLOCK)
     yield f"BEST: {_told(read, first)}"
     if first != block:
         yield f"  of one sequence of {read.reader.sizes.length}: {_told(read, block)}"
 
 
-def _told(read: RulesRead, rule: int) -> str:
+def _told(read: RuleWalks, rule: int) -> str:
     return f"{read.rules[rule].words}: {read.survivals.tokens(rule).words()} tokens a call"
 
 
-def _runs(read: RulesRead, told: Attribution) -> Iterator[str]:
+def _runs(read: RuleWalks, told: Attribution) -> Iterator[str]:
     seen = f"{told.record.mean:.2f} tokens a call over {told.seen.steps:,.0f} steps"
     if not told.consistent:
         nearest = min(
@@ -114,7 +114,7 @@ def _rounded(steps: float) -> str:
     return f"{float(f'{steps:.2g}'):,.0f}"
 
 
-def _table(read: RulesRead, told: Attribution | None) -> Iterator[str]:
+def _table(read: RuleWalks, told: Attribution | None) -> Iterator[str]:
     record, beside = "" if told is None else "record", "" if read.beside is None else "beside"
     head = ("rule", "tokens/call", beside, record, "nodes", "needs of the engine")
     rows: list[tuple[str, ...]] = [head]
@@ -139,7 +139,7 @@ def _sure(found: Estimate, form: str = ".2f") -> str:
     )
 
 
-def _basis(read: RulesRead, told: Attribution | None) -> Iterator[str]:
+def _basis(read: RuleWalks, told: Attribution | None) -> Iterator[str]:
     sizes, setting = read.reader.sizes, read.reader.setting.recorded
     block = read.survivals.tokens(place_of(read.rules, BLOCK)).value
     yield from paragraph(

@@ -27,14 +27,14 @@ from .trees import write_trees
 
 
 @dataclasses.dataclass(frozen=True)
-class Merged:
+class MergedRun:
     """The number of shards in a merged run, and the missing shards."""
 
     finished: int
     missing: tuple[int, ...]
 
 
-def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Merged:
+def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> MergedRun:
     """Copy the shards of several parts of one run into `out`, which may be one of the parts.
 
     Everything is checked before anything is written. A shard that several parts have must be the
@@ -85,7 +85,7 @@ def merge(runs: Sequence[Path], out: Path, *, allow: Collection[str] = ()) -> Me
         join_logits(out, merged)
         write_trees(out, merged)
         check_shards(out, merged)
-    return Merged(finished=len(finished_shards(out)), missing=tuple(sorted(missing)))
+    return MergedRun(finished=len(finished_shards(out)), missing=tuple(sorted(missing)))
 
 
 def _copy(

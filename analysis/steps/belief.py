@@ -13,13 +13,13 @@ from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts
 from otm.sequence.shared_noise import perturbed
 
-from .contexts import read_anew
+from .contexts import with_cleared_caches
 
 _CANDIDATES = 64
 """Largest entries of a row that the scale is fitted on; the rest is ignored."""
 
 
-class Seen(NamedTuple):
+class DrafterRow(NamedTuple):
     """A drafter's row at a token that the target drew.
 
     Attributes:
@@ -44,15 +44,17 @@ def written_on(
         context: noise_texts(
             target, contexts=[context] * len(noises), noises=noises, num_tokens=num_tokens
         )
-        for context in read_anew(contexts, "contexts that the target goes on from", target)
+        for context in with_cleared_caches(
+            contexts, "contexts that the target goes on from", target
+        )
     }
 
 
-def seen_along(
+def rows_along(
     draft: LanguageModel, written: Mapping[Context, list[Context]], noises: Sequence[SharedNoise]
-) -> Iterator[Seen]:
+) -> Iterator[DrafterRow]:
     """Yield the drafter's rows along texts that the target wrote on given noises."""
-    for context in read_anew(list(written), "contexts for the scale", draft):
+    for context in with_cleared_caches(list(written), "contexts for the scale", draft):
         texts = written[context]
         asked = [(*context, *text[:level]) for text in texts for level in range(len(text))]
         known = next_distributions(draft, asked, name="draft")
@@ -60,10 +62,10 @@ def seen_along(
             for level, token in enumerate(text):
                 mass = known[*context, *text[:level]]
                 row = perturbed(mass, noise.row(len(context) + level, len(mass)))
-                yield Seen(level, row, token)
+                yield DrafterRow(level, row, token)
 
 
-def fitted_scale(seen: Iterable[Seen]) -> float:
+def fitted_scale(seen: Iterable[DrafterRow]) -> float:
     """Fit the scale of noise trees to the drafter's rows."""
     rows = [_likeliest_entries(one.row, one.token) for one in seen]
     return float(fit_scale(*map(list, zip(*rows, strict=True))).value)

@@ -19,13 +19,13 @@ THIRDS = ("low", "middle", "high")
 """Thirds of contexts, by the entropy of the target's continuations."""
 
 
-def windows(
+def stretches(
     tokens: Sequence[int], length: int, count: int, rng: np.random.Generator
 ) -> list[Context]:
     """Return up to `count` disjoint stretches of a text in random order.
 
     >>> import numpy as np
-    >>> windows([5, 6, 7, 8], 2, 9, np.random.default_rng(0))
+    >>> stretches([5, 6, 7, 8], 2, 9, np.random.default_rng(0))
     [(5, 6), (7, 8)]
     """
     places = rng.permutation(len(tokens) // length)[:count] * length
@@ -79,21 +79,23 @@ def check_contexts(contexts: Sequence[Context], texts: Sequence[int] | None = No
     return whose
 
 
-def read_anew(contexts: Sequence[Context], what: str, *models: LanguageModel) -> Iterator[Context]:
+def with_cleared_caches(
+    contexts: Sequence[Context], what: str, *models: LanguageModel
+) -> Iterator[Context]:
     """Yield contexts, with the models' caches cleared before each."""
     for context in counted(contexts, what):
         for model in models:
-            _forget(model)
+            _clear_caches(model)
         yield context
 
 
-def _forget(model: LanguageModel) -> None:
+def _clear_caches(model: LanguageModel) -> None:
     """Clear the caches of a model and of all wrapped models."""
     # Asked of the model: to name its class would load torch wherever a run's settings are read.
     if (forget := getattr(model, "forget", None)) is not None:
         forget()
     if (inner := getattr(model, "model", None)) is not None:
-        _forget(inner)
+        _clear_caches(inner)
 
 
 def third_by_entropy(
@@ -118,7 +120,7 @@ def third_by_entropy(
     noises = [SharedNoise(int(seed)) for seed in rng.integers(1 << 53, size=2)]
     found = [
         written_entropy(target, context, noises, num_tokens)
-        for context in read_anew(contexts, "contexts by entropy", target)
+        for context in with_cleared_caches(contexts, "contexts by entropy", target)
     ]
     chosen = np.array_split(np.argsort(found), len(THIRDS))[THIRDS.index(third)]
     return [contexts[place] for place in sorted(chosen.tolist())]

@@ -21,9 +21,9 @@ from otm.sequence.models import Context, next_distributions
 from otm.sequence.shared_noise import perturbed
 from otm.table import table_columns
 
-from .belief import Seen, fitted_scale
-from .contexts import check_contexts, read_anew
-from .rows import Row, against
+from .belief import DrafterRow, fitted_scale
+from .contexts import check_contexts, with_cleared_caches
+from .rows import SchemeRow, against
 
 BEST = "best for i.i.d. drafts"
 THRESHOLD, BEST_THRESHOLD = "threshold race, matched", "best for a threshold race's drafts"
@@ -33,7 +33,7 @@ _ROOM = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ListRow(Row):
+class ListRow(SchemeRow):
     """Acceptance of a law and verifier, against the threshold race, at a mean number of drafts."""
 
     drafts: int
@@ -102,7 +102,7 @@ def compare_lists(
     check_contexts(contexts)
     pairs = [
         [next_distributions(model, [one], name="given")[one] for model in (draft, target)]
-        for one in read_anew(contexts, "contexts", draft, target)
+        for one in with_cleared_caches(contexts, "contexts", draft, target)
     ]
     p, q = np.array(pairs).swapaxes(0, 1)
     laws = [otm.ThresholdRace.with_mean_drafts(p, number) for number in numbers]
@@ -163,7 +163,10 @@ def _by_belief(
     shared by all contexts of a half, such that their mean number of drafts is the given one.
     """
     drawn = [
-        [Seen(0, perturbed(p[i], one.row(at, p.shape[1])), one.choose(q[i], at)) for one in seeds]
+        [
+            DrafterRow(0, perturbed(p[i], one.row(at, p.shape[1])), one.choose(q[i], at))
+            for one in seeds
+        ]
         for i, at in enumerate(lengths)
     ]
     halves = [[each for one in drawn[half::2] for each in one] for half in (0, 1)]

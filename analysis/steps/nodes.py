@@ -29,10 +29,10 @@ from otm.sequence.models import Context, next_distribution, next_distributions
 from otm.sequence.noise_tree import tokens_by_noise
 
 from ..errors import AnalysisError
-from .belief import fitted_scale, seen_along, written_on
-from .contexts import check_contexts, read_anew
+from .belief import fitted_scale, rows_along, written_on
+from .contexts import check_contexts, with_cleared_caches
 from .gains import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
-from .rows import Chosen, NodeRow, NodeTable, best_within, rows_within
+from .rows import ChosenPlan, NodeRow, NodeTable, best_within, rows_within
 
 NOISE_TREE = "tree on shared noise"
 LIKELIEST = "likeliest tree"
@@ -89,9 +89,11 @@ def compare_nodes(
         {one: written[one] for one, text in zip(contexts, whose, strict=True) if text % 2 == half}
         for half in (0, 1)
     ]
-    scales = tuple(fitted_scale(seen_along(draft, each, seeds)) for each in halves)
+    scales = tuple(fitted_scale(rows_along(draft, each, seeds)) for each in halves)
     randomness, by_nodes, sequences, pair = Sampled(rng), [], list[_Planned](), []
-    for text, context in zip(whose, read_anew(contexts, "contexts", draft, target), strict=True):
+    for text, context in zip(
+        whose, with_cleared_caches(contexts, "contexts", draft, target), strict=True
+    ):
         on_noise = NoiseTree(max(nodes), DEPTH, scales[1 - text % 2]), seeds, written[context]
         by_nodes.append(_trees(draft, target, context, nodes, *on_noise, names, randomness))
         drafted = DraftedSequences(draft, target, context, numbers[-1], DEPTH, randomness)
@@ -103,7 +105,7 @@ def compare_nodes(
     rows = list[NodeRow]()
     for budget in nodes:
         chosen = {
-            name: Chosen(float(budget), f"{budget} nodes", tokens[:, budget])
+            name: ChosenPlan(float(budget), f"{budget} nodes", tokens[:, budget])
             for name, tokens in trees.items()
         }
         for name, tokens in plans.items():
@@ -206,7 +208,7 @@ def _compare_certain(
         "chain of argmaxes": LikeliestTree(min(most, DEPTH), DEPTH, 1),
     }
     found = {name: list[Floats]() for name in decoders}
-    for context in read_anew(contexts, "contexts", draft, target):
+    for context in with_cleared_caches(contexts, "contexts", draft, target):
         for name, decoder in decoders.items():
             found[name].append(_matched(decoder, draft, target, context, most))
     tokens = {name: np.array(each) for name, each in found.items()}
@@ -216,7 +218,7 @@ def _compare_certain(
     for budget in nodes:
         used = {name: min(budget, decoder.size) for name, decoder in decoders.items()}
         chosen = {
-            name: Chosen(float(size), f"{size} nodes", tokens[name][:, budget])
+            name: ChosenPlan(float(size), f"{size} nodes", tokens[name][:, budget])
             for name, size in used.items()
         }
         rows += rows_within(budget, chosen, NOISE_TREE, texts)

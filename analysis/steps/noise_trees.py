@@ -20,7 +20,7 @@ from otm.sequence import LanguageModel
 from otm.sequence.models import Context
 from otm.sequence.shared_noise import perturbed
 
-from .belief import Seen, fitted_scale
+from .belief import DrafterRow, fitted_scale
 from .likeliest_trees import MatchLaw, match_law
 from .texts import SampledText
 
@@ -39,7 +39,7 @@ def noise_given(text: SampledText, rng: np.random.Generator) -> Floats:
 def noise_scale(texts: Sequence[SampledText], noises: Sequence[Floats]) -> float:
     """Fit the scale of noise trees to texts of the target on given noise; 1 without any token."""
     seen = (
-        Seen(level, perturbed(mass, noise[level]), token)
+        DrafterRow(level, perturbed(mass, noise[level]), token)
         for text, noise in zip(texts, noises, strict=True)
         for level, (mass, token) in enumerate(zip(text.draft, text.tokens.tolist(), strict=True))
         if mass[token] > 0.0

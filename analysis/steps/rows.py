@@ -16,7 +16,7 @@ _NUMBERS = ("mean", "low", "high", "less", "less_low", "less_high")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
+class SchemeRow:
     """A scheme's mean and shortfall against a reference, with 95 % t intervals over contexts.
 
     Attributes:
@@ -35,7 +35,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NodeRow(Row):
+class NodeRow(SchemeRow):
     """Tokens per call of a scheme within a number of nodes.
 
     Attributes:
@@ -86,7 +86,7 @@ class NodeTable:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Chosen:
+class ChosenPlan:
     """The plan of a scheme within a budget.
 
     Attributes:
@@ -101,7 +101,7 @@ class Chosen:
 
 
 def rows_within(
-    budget: int, chosen: dict[str, Chosen], reference: str, texts: Sequence[int]
+    budget: int, chosen: dict[str, ChosenPlan], reference: str, texts: Sequence[int]
 ) -> list[NodeRow]:
     """Return the rows of a budget by falling tokens, each compared with the reference scheme.
 
@@ -123,7 +123,7 @@ def rows_within(
 def against(
     tokens: Floats, reference: Floats, texts: Sequence[int] | None = None
 ) -> dict[str, float]:
-    """Return the numbers of a `Row` from tokens and reference tokens by context.
+    """Return the numbers of a `SchemeRow` from tokens and reference tokens by context.
 
     Intervals are over texts; with None each context is a text of its own.
 
@@ -139,7 +139,7 @@ def against(
     return dict(zip(_NUMBERS, ends.ravel().tolist(), strict=True))
 
 
-def best_within(numbers: Sequence[int], nodes: Floats, tokens: Floats, budget: int) -> Chosen:
+def best_within(numbers: Sequence[int], nodes: Floats, tokens: Floats, budget: int) -> ChosenPlan:
     """Return the best K sequences of L tokens within a budget of mean different nodes.
 
     For each length the number of sequences is the largest within the budget, and the next larger
@@ -156,7 +156,9 @@ def best_within(numbers: Sequence[int], nodes: Floats, tokens: Floats, budget: i
     )
 
 
-def _plans(numbers: Sequence[int], used: Floats, tokens: Floats, budget: int) -> Iterable[Chosen]:
+def _plans(
+    numbers: Sequence[int], used: Floats, tokens: Floats, budget: int
+) -> Iterable[ChosenPlan]:
     """Yield the plan that fills the budget for each length."""
     for level in range(used.shape[1]):
         there = [i for i in range(len(numbers)) if not np.isnan(tokens[0, i, level])]
@@ -168,7 +170,7 @@ def _plans(numbers: Sequence[int], used: Floats, tokens: Floats, budget: int) ->
         first, second = float(used[low, level]), float(used[high, level])
         part = 0.0 if high == low else (budget - first) / (second - first)
         more = f" to {numbers[high]}" if part > 0 else ""
-        yield Chosen(
+        yield ChosenPlan(
             first + part * (second - first),
             f"K = {numbers[low]}{more}, L = {level + 1}",
             (1.0 - part) * tokens[:, low, level] + part * tokens[:, high, level],

@@ -13,7 +13,7 @@ from otm.sequence.decoding import step
 from otm.sequence.models import Context
 from otm.trees import TreeShape
 
-from .contexts import check_contexts, read_anew
+from .contexts import check_contexts, with_cleared_caches
 from .gains import BOUND, REFINED, SCHEMES, DraftedSequences, bound_terms
 from .rows import against
 
@@ -21,7 +21,7 @@ _TREE = "recursive rejection, tree of different first tokens"
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class StepRow:
     """Tokens per call of a decoder or of the bound, and the shortfall against refined scores.
 
     Both with the half-widths of their intervals.
@@ -44,7 +44,7 @@ class StepTable:
     num_drafts: int
     length: int
     contexts: int
-    rows: tuple[Row, ...]
+    rows: tuple[StepRow, ...]
 
     def __str__(self) -> str:
         rows = [("tokens per call", "mean", "against refined scores")]
@@ -85,7 +85,7 @@ def compare_steps(
     whose = check_contexts(contexts)
     randomness, different = Sampled(rng), Gsd(TreeShape.sequences(num_drafts, length))
     records, cuts = list[dict[str, float]](), []
-    for context in read_anew(contexts, "contexts", draft, target):
+    for context in with_cleared_caches(contexts, "contexts", draft, target):
         drafted = DraftedSequences(draft, target, context, num_drafts, length, randomness)
         gained = drafted.gained(num_drafts, SCHEMES, (length,))
         records.append({name: float(tokens[-1]) for name, tokens in gained.items()})
@@ -99,6 +99,6 @@ def compare_steps(
         found = against(tokens, values[REFINED])
         # No step yields more than L + 1, whatever the cuts of a sample say.
         mean, half = min(found["mean"], length + 1.0), found["high"] - found["mean"]
-        rows.append(Row(name, mean, half, found["less"], found["less_high"] - found["less"]))
+        rows.append(StepRow(name, mean, half, found["less"], found["less_high"] - found["less"]))
     rows.sort(key=lambda row: (row.name != BOUND, -row.mean))
     return StepTable(num_drafts, length, len(contexts), tuple(rows))

@@ -99,7 +99,7 @@ def distil(
         "parameters": sum(value.numel() for value in draft.trained().values()),
         "sha256": file_digest(out / WEIGHTS),
         "k": list(CURVE_K),
-        "acceptance": acceptance_on(
+        "acceptance": acceptance_by_kind(
             pair, {kind: paths for kind, paths in shards.items() if kind != TRAIN}
         ),
         "corpus": dict(corpus.provenance)
@@ -133,7 +133,7 @@ def _check_target(model: Any, recipe: Distillation) -> None:
         )
 
 
-def acceptance_on(
+def acceptance_by_kind(
     pair: Pair, shards: Mapping[str, list[Path]]
 ) -> dict[str, dict[str, list[dict[str, float | None]]]]:
     """Return mean acceptances of k i.i.d. drafts at every `_EVERY`-th position of windows by kind.

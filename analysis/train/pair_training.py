@@ -104,7 +104,7 @@ def train_pair(
         device=device,
         num_tokens=len(tokenizer),
     )
-    curves = acceptance_on(pair, held_out, recipe.context, rows=64)
+    curves = acceptance_on_windows(pair, held_out, recipe.context, rows=64)
     write_records(out, corpus, recipe, figures, curves, num_train=len(train))
     return figures
 
@@ -119,7 +119,7 @@ def _save(model: Any, tokenizer: Any, folder: Path) -> None:
         raise AnalysisError(explain_write_error(cause, folder)) from error
 
 
-def acceptance_on(
+def acceptance_on_windows(
     pair: Pair, tokens: np.ndarray, context: int, *, rows: int
 ) -> dict[str, list[float]]:
     """Return mean acceptances over all positions of `rows` windows, at temperature 1."""

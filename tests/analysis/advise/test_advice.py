@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from analysis.advise import advice as advice_module, clocked, end_to_end, speedups
-from analysis.advise.advice import Advice, AdviceSettings, Row, advise
+from analysis.advise.advice import Advice, AdviceSettings, TimedPlan, advise
 from analysis.advise.costs import Clock, Pieces, StepModel
 from analysis.advise.engine_settings import chain_settings, engine_chain
 from analysis.advise.families import (
@@ -19,12 +19,12 @@ from analysis.advise.families import (
     SCALE_TEXTS,
     Limits,
     MatchedTrees,
-    Plan,
-    Reading,
+    TextToRead,
+    WalkedPlan,
     Work,
 )
 from analysis.advise.losses import SEVERAL, DraftLosses, RoundedDrafts, SeveralLosses
-from analysis.advise.screen import screen, so_far, trial_table
+from analysis.advise.screen import advice_screen, so_far, trial_table
 from analysis.advise.speedups import Tokens, speedup, verdict_of
 from analysis.advise.trial import Trial, run_trials
 from analysis.advise.walk import Walk
@@ -64,9 +64,9 @@ def row(decoder, value, *, over_chain=1.0, spread=0.05):
     family, words = "chain", f"chain of {decoder.depth}"
     if isinstance(decoder, Gsd):
         family, words = "static tree", f"tree of {decoder.num_nodes} nodes, depth {decoder.depth}"
-    plan = Plan(family, "text", words, decoder, (), Work.of(decoder))
+    plan = WalkedPlan(family, "text", words, decoder, (), Work.of(decoder))
     limits = [Estimate(v, v * (1 - spread), v * (1 + spread)) for v in (value, over_chain)]
-    return Row(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
+    return TimedPlan(plan, 2.4, (2e-3, 5e-3, 1e-3), *limits)
 
 
 def advice(verdict, *rows, chain):
@@ -101,7 +101,7 @@ GONE = DraftLosses(HALF, PARTS_LOST, 4, 3, Estimate(2.1, 2.0, 2.2), Estimate(3.0
 def told(given, lost=GONE):
     """The screen of an advice."""
     surroundings = {"on": "cpu", "threads": 2}
-    return screen(given, draft="small", surroundings=surroundings, passes=PASSES, lost=lost)
+    return advice_screen(given, draft="small", surroundings=surroundings, passes=PASSES, lost=lost)
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,10 @@ def test_a_plan_is_told_with_what_it_needs(family, decoder, named, needed, engin
     if isinstance(of_family, MatchedTrees):
         scale = decoder.scale if isinstance(decoder, NoiseTree) else None
         assert of_family.named(decoder.size, decoder.depth, scale)[1:] == (named, decoder)
-    plan = Plan(family, "text", named, decoder, (), Work(2.5, 9.0, 12))
-    best = Row(plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15))
+    plan = WalkedPlan(family, "text", named, decoder, (), Work(2.5, 9.0, 12))
+    best = TimedPlan(
+        plan, 2.4, (2e-3, 5e-3, 1e-3), Estimate(1.4, 1.3, 1.5), Estimate(1.1, 1.05, 1.15)
+    )
     text = told(advice("speculate", best, CHAIN, chain=CHAIN))
     assert text.startswith(f"SPECULATE: {named}\n") and text.endswith(engine)
     assert f"\n  needs of the engine {needed}\n" in text
@@ -231,7 +233,9 @@ def test_the_scale_is_that_of_the_first_texts_and_stays():
         first = tuple(texts[:SCALE_TEXTS])
         laws = [
             family.law(
-                Reading(text, draft, target, Limits(3, 2), 4, None, np.random.default_rng(0), first)
+                TextToRead(
+                    text, draft, target, Limits(3, 2), 4, None, np.random.default_rng(0), first
+                )
             )
             for text in texts[-2:]
         ]
@@ -275,7 +279,7 @@ def test_tokens_cluster_by_prompt():
         Walk(np.array([steps]), np.ones((2, 1)), np.array([[gained]]))
         for steps, gained in ((1.0, 1.5), (1.0, 0.5), (2.0, 0.0))
     )
-    plans = [Plan("chain", "", "", SpeculativeSampling(1), walks, ONE)]
+    plans = [WalkedPlan("chain", "", "", SpeculativeSampling(1), walks, ONE)]
     tokens, alone = Tokens.of(plans, [7, 7, 3]), Tokens.of(plans, [0, 0, 0])
     assert tokens.mean.tolist() == [1.5]
     np.testing.assert_allclose(sorted(tokens.influence[:, 0]), [-1 / 6, 1 / 6])
@@ -319,7 +323,7 @@ def test_clock_errors_widen_intervals():
 
 def test_steps_are_modelled_from_their_pieces():
     model = StepModel((1e-3, 1e-4), ((0, 4), (4e-3, 6e-3)), {"chain": (1e-3, 1e-4, 1e-5)})
-    plan = Plan("chain", "", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
+    plan = WalkedPlan("chain", "", "", SpeculativeSampling(2), (), Work.of(SpeculativeSampling(2)))
     assert model.seconds(plan) == pytest.approx(2 * 1.1e-3 + 5e-3 + 1e-3 + 2e-4 + 2e-5)
     assert model.checking(8) == pytest.approx(8e-3)
     assert drafting_widths(TreeShape([0, 0, 1, 2, 3])) == (1, 2, 1)
@@ -337,7 +341,7 @@ def test_plans_keep_to_the_limits(limits):
         MarkovModel(rng.dirichlet(np.ones(20), size=20)),
     )
     for family in FAMILIES:
-        law = family.law(Reading(text, model, model, limits, 3, None, rng))
+        law = family.law(TextToRead(text, model, model, limits, 3, None, rng))
         plans = list(family.plans([law], limits=limits, starts=3))
         assert len({plan.text for plan in plans}) == len(plans)
         for plan in plans:
@@ -444,7 +448,7 @@ def test_the_answer_comes_in_time_whatever_is_known(new_watch):
         assert watch.now < until + 100 or until == 100_000
         assert sorted([*found.left_out, *(row.plan.family for row in found.rows)]) == sorted(names)
         left_out.append(len(found.left_out))
-        text = screen(found, draft="small", surroundings={}, passes=None, lost=None)
+        text = advice_screen(found, draft="small", surroundings={}, passes=None, lost=None)
         words = " ".join(text.split())
         assert ("there was no time for block verification" in words) == (until == 0)
         if until == 0:
@@ -478,7 +482,7 @@ def test_the_first_look_is_told_and_what_it_had_no_time_for_is_taken_in_later(
         asked=asked,
         eos=None,
         until=8_000,
-        so_far=lambda one: heard.append((watch.now, one)),
+        on_progress=lambda one: heard.append((watch.now, one)),
     )
     (when, first), *_ = heard
     assert 2_000 < when < 5_000 and watch.now > 7_900

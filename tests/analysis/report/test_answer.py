@@ -20,7 +20,7 @@ from analysis.report.aggregate import Aggregates, aggregate
 from analysis.report.answer import CHECKING, DRAFTING, answer_run, slider_answers, slider_stops
 from analysis.report.call_costs import Costs, measured_costs, read_latency
 from analysis.report.page_texts import _short_trees
-from analysis.report.plans import MOST_NODES, Plan, Plans, plans_of, single_draft
+from analysis.report.plans import MOST_NODES, TreePlan, TreePlans, plans_of, single_draft
 from analysis.report.reading import Run, open_run
 from analysis.report.summary import schemes_of
 from analysis.report.verdict_card import (
@@ -53,7 +53,7 @@ class Planned(NamedTuple):
 
     run: Run
     found: Aggregates
-    plans: Plans
+    plans: TreePlans
 
     def mean(self, name):
         names = [column.name for column in self.run.schemes]
@@ -196,7 +196,7 @@ def test_one_prompt_has_no_variance_and_no_single_draft_no_chain(tmp_path):
     assert {plan.kind for plan in several.plans.all} == {"levels", "ranks"}
 
 
-PLAN = Plan("a verifier", 0, "levels", "a tree", 6, 2, (1, 2), 2.5, 2.5, None, None, 0.0)
+PLAN = TreePlan("a verifier", 0, "levels", "a tree", 6, 2, (1, 2), 2.5, 2.5, None, None, 0.0)
 
 
 def test_a_chain_costs_what_it_does_in_leviathans_theorem():
@@ -261,11 +261,11 @@ def test_missing_torn_and_endless_files_are_refused(tmp_path):
             read_latency(path)
 
 
-CHAIN = Plan("chains", -1, "chain", "chain of 1", 1, 1, (1,), 1.5, 1.5, 1e-4, 2e-4, 0.7)
-TREE = Plan(
+CHAIN = TreePlan("chains", -1, "chain", "chain of 1", 1, 1, (1,), 1.5, 1.5, 1e-4, 2e-4, 0.7)
+TREE = TreePlan(
     "trees", 0, "ranks", "tree of 3 tokens, 2 deep", 3, 2, (1, 1), 2.0, 2.0, 4e-4, 3e-4, 0.0
 )
-PLANS = Plans((CHAIN, TREE), 3e-4, 2.0, False)
+PLANS = TreePlans((CHAIN, TREE), 3e-4, 2.0, False)
 
 
 def test_intervals_by_hand():

@@ -26,8 +26,8 @@ from analysis.errors import AnalysisError
 from analysis.report import aggregate as aggregation, explanations, reading
 from analysis.report.aggregate import Aggregates, aggregate
 from analysis.report.answer import answer_run, slider_answers, slider_stops
-from analysis.report.markdown import escaped, render as render_markdown
-from analysis.report.page import embedded_json, render
+from analysis.report.markdown import escaped, render_markdown
+from analysis.report.page import embedded_json, render_page
 from analysis.report.page_texts import view
 from analysis.report.reading import Run, open_run
 from analysis.report.summary import LAWS, measured_data, schemes_of
@@ -64,7 +64,7 @@ class Measured:
     def page(self):
         measured = measured_data(self.run, self.found)
         data = {"answer": slider_stops(self.answer), "measured": measured}
-        return render(self.shown, data, slider_answers(self.run, self.answer))
+        return render_page(self.shown, data, slider_answers(self.run, self.answer))
 
     def means(self, setting):
         columns = [column.name for column in self.run.schemes]

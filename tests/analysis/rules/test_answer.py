@@ -13,11 +13,11 @@ from analysis.errors import AnalysisError
 from analysis.models.causal import pair_models
 from analysis.models.pair import load_pair
 from analysis.models.processing import Setting
-from analysis.rules.answer import as_json, attribute, place_of, read_rules
+from analysis.rules.answer import attribute, place_of, read_rules, screen_json
 from analysis.rules.attribution import predicted_given
 from analysis.rules.drafting import LONGEST, best_processing, best_stops
 from analysis.rules.rules import BLOCK, Reader, Sizes
-from analysis.rules.screen import drafting_words, screen
+from analysis.rules.screen import drafting_words, rules_screen
 from otm.commands.printing import WIDTH
 from otm.engines.records import Tally
 from otm.sequence import MarkovModel
@@ -76,7 +76,7 @@ def test_rules_accept_what_the_library_says_on_the_same_rows(read):
 
 
 def test_the_answer_comes_first_and_fits_the_screen(read):
-    lines = screen(read, None).splitlines()
+    lines = rules_screen(read, None).splitlines()
     best, block = read.order[0], place_of(read.rules, BLOCK)
     assert lines[0].startswith(f"BEST: {read.rules[best].words}: ")
     assert lines[1].startswith("  of one sequence of 2: block verification: ") or best == block
@@ -92,23 +92,23 @@ def test_a_record_names_the_rule_and_what_it_loses(read):
     own, best, steps = place_of(read.rules, "match-argmax"), read.order[0], 20_000
     part = Tally.of_survivors(read.survivals.mean[own] * steps, steps=steps, name="")
     told = attribute(read, record_of(part, length=2))
-    text = screen(read, told)
+    text = rules_screen(read, told)
     assert told.consistent[0] == own and told.p_values[own] == 1.0
     sure = "" if len(told.consistent) == 1 else "MAY "
     assert text.startswith(f"YOU {sure}RUN match, argmax draft: ")
     lead = read.survivals.mean.sum(axis=1)
     assert told.lost[best].value == pytest.approx(lead[best] - lead[own])
     assert "tokens a call lost against" in text and "drawn; its own luck" in text
-    answer = as_json(read, told)["record"]
+    answer = screen_json(read, told)["record"]
     assert (answer["consistent"][0], answer["steps"]) == ("match-argmax", steps)
     nothing = Tally.of_survivors([0.99 * steps, 0.01 * steps], steps=steps, name="")
-    other = screen(read, attribute(read, record_of(nothing, length=2)))
+    other = rules_screen(read, attribute(read, record_of(nothing, length=2)))
     assert other.startswith("NONE OF THESE RULES: 2.00 tokens")
     assert all(len(line) <= WIDTH for line in text.splitlines())
     assert "another rule runs" not in text
     counted = record_of(dataclasses.replace(part, drafted=2 * steps), length=2)
     only = (place_of(read.rules, "likeliest-tree"),)
-    tree = screen(read, dataclasses.replace(told, record=counted, consistent=only))
+    tree = rules_screen(read, dataclasses.replace(told, record=counted, consistent=only))
     assert "and the record counts 2 a step: another rule runs" in " ".join(tree.split())
 
 
@@ -126,7 +126,7 @@ def test_a_record_of_written_texts_and_another_draft_beside():
     assert len(found.walks) == 6 and found.survivals.clusters == 3
     told = attribute(found, record)
     assert found.rules[told.consistent[0]].name == "match-argmax"
-    text = " ".join(screen(found, told).split())
+    text = " ".join(rules_screen(found, told).split())
     assert "6 texts that the engine wrote" in text and "its drafts alone" in text
     block = place_of(found.rules, BLOCK)
     gain = found.gain_beside(block)

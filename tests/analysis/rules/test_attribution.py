@@ -10,14 +10,14 @@ from analysis.advise.walk import Walk, along_block
 from analysis.errors import AnalysisError
 from analysis.rules.attribution import (
     ERROR,
-    Observed,
+    RecordStatistics,
     fewest_steps,
     log_likelihoods,
-    observed,
     of_texts,
     p_values,
     predicted,
     predicted_given,
+    statistics_of,
     steps_to_tell,
     text_moments,
 )
@@ -103,7 +103,7 @@ def drawn_record(
 
 def told(record, prediction):
     """Return the rules that a record is consistent with."""
-    found = p_values(observed(record, LENGTH), prediction)
+    found = p_values(statistics_of(record, LENGTH), prediction)
     return {name for name, one in zip(NAMES, found, strict=True) if one >= ERROR}
 
 
@@ -142,7 +142,7 @@ def attributed_of_given_texts(records, *, texts):
         if number % 2:  # an engine that counts drafts beyond the end of some texts
             counts += texts // 30 * np.array([-1, 0, 0, 1])
         record = record_of(Tally.of_histogram(counts, name=""), length=LENGTH)
-        seen = of_texts(observed(record, LENGTH), STARTS * texts, texts)
+        seen = of_texts(statistics_of(record, LENGTH), STARTS * texts, texts)
         found = p_values(seen, prediction)
         told = {other for other, one in zip(NAMES, found, strict=True) if one >= ERROR}
         own = set[str]()
@@ -179,7 +179,7 @@ def test_what_so_many_steps_cannot_tell():
     assert np.isinf(found[0, 0]) and not found[2].any()
     # of a rule that accepts more than another on every text nothing but luck is between
     prediction = predicted_given(walks, [False, False, False])
-    seen = Observed(0.5, np.array([0.5]), 1_000.0)
+    seen = RecordStatistics(0.5, np.array([0.5]), 1_000.0)
     assert steps_to_tell(seen, prediction, 0, 1) < 1_000.0
     assert np.isinf(steps_to_tell(seen, prediction, 0, 2))
 
@@ -300,7 +300,7 @@ def test_of_rules_that_are_not_told_apart_the_likeliest_comes_first():
     for own in both:
         mean = prediction.mean[own]
         for survival in (mean, None):
-            seen = Observed(float(mean.sum()), survival, 20.0)
+            seen = RecordStatistics(float(mean.sum()), survival, 20.0)
             # of several tests, times their number, no more than 1; of the mean alone one
             least = ERROR if survival is None else 1.0
             assert p_values(seen, prediction)[both].min() >= least
@@ -313,14 +313,14 @@ def test_certain_rules_have_no_luck():
     walk = Walk.of(np.ones((2, 4)), np.ones((1, 4)))
     walks = [(walk,)] * 3
     prediction = predicted(Survivals.of(walks, [0, 1, 2]), walks)
-    assert p_values(Observed(1.0, np.ones(1), 9.0), prediction)[0] == 1.0
-    assert p_values(Observed(0.9, None, 9.0), prediction)[0] == 0.0
+    assert p_values(RecordStatistics(1.0, np.ones(1), 9.0), prediction)[0] == 1.0
+    assert p_values(RecordStatistics(0.9, None, 9.0), prediction)[0] == 0.0
 
 
 def test_records_that_tell_nothing_are_refused():
     with pytest.raises(AnalysisError, match="rates alone"):
-        observed(record_of(Tally.of_rates([0.5], name="")), 1)
+        statistics_of(record_of(Tally.of_rates([0.5], name="")), 1)
     with pytest.raises(AnalysisError, match="3 drafts a step, and 2 are asked for"):
-        observed(record_of(Tally("", 10.0, 5.0, 30.0)), 2)
-    mean = observed(record_of(Tally("", 10.0, 5.0, 20.0)), 2)
+        statistics_of(record_of(Tally("", 10.0, 5.0, 30.0)), 2)
+    mean = statistics_of(record_of(Tally("", 10.0, 5.0, 20.0)), 2)
     assert mean.accepted == 0.5 and mean.survival is None

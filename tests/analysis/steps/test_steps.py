@@ -10,8 +10,8 @@ from analysis.errors import AnalysisError
 from analysis.steps.contexts import (
     along_texts,
     check_contexts,
+    stretches,
     third_by_entropy,
-    windows,
     written_entropy,
 )
 from analysis.steps.drafters import BlurredModel
@@ -248,7 +248,7 @@ def test_a_draft_that_is_the_target_is_believed():
 
 
 def test_windows_do_not_overlap():
-    found = windows(range(100), 7, 50, np.random.default_rng(0))
+    found = stretches(range(100), 7, 50, np.random.default_rng(0))
     assert len(found) == 14
     assert len({token for window in found for token in window}) == 98
 
