@@ -21,7 +21,7 @@ import numpy as np
 from otm._machine.arrays import Floats
 from otm.sequence import LanguageModel, RefinedScores, Sampled
 from otm.sequence.decoding import evaluate
-from otm.sequence.gains import ends_of, refined_scores
+from otm.sequence.gains import ends_of, refined_scores_gain
 from otm.trees import TreeShape
 
 from ..steps.texts import SampledText
@@ -156,7 +156,7 @@ def along_scores(
         at = len(context) - len(prompt)
         tree = decoder.draft(draft, context, randomness)
         asked = evaluate(target, tree).__getitem__
-        gained[:, at] = refined_scores(tree, asked, ends_of(tree), decoder.num_drafts, eos)
+        gained[:, at] = refined_scores_gain(tree, asked, ends_of(tree), decoder.num_drafts, eos)
         one = decoder.verify(tree, asked, randomness)
         reached[: one.accepted + 1, at] = 1.0
         context = (*context, *one.tokens)

@@ -62,7 +62,7 @@ def compare(
 
     from ..models import causal, processing, prompts as files, source as sources
     from ..report import next_token
-    from ..steps import contexts as places, gains, nodes as trees
+    from ..steps import contexts as places, drafted_sequences, nodes as trees
 
     next_token.check_plot(plot)
     if (prompt is None) == (prompts is None) or (nodes and prompts is None):
@@ -108,7 +108,7 @@ def compare(
             contexts=contexts,
             nodes=nodes,
             noises=4,
-            only=(trees.LIKELIEST, gains.REFINED),
+            only=(trees.LIKELIEST, drafted_sequences.REFINED),
             rng=rng,
         )
         say(f"tokens per call\n{by_nodes}")

@@ -20,7 +20,7 @@ from otm.sequence.models import next_distributions
 
 from ..models.causal import CausalModel, pair_models
 from ..models.pair import Pair
-from ..steps.gains import REFINED, DraftedSequences
+from ..steps.drafted_sequences import REFINED, DraftedSequences
 from ..steps.likeliest_trees import match_law
 from ..steps.nodes import DEPTH
 from ..steps.noise_trees import noise_given, noise_law, noise_scale
@@ -96,4 +96,4 @@ def _by_sequences(
     numbers = [max(1, size // DEPTH) for size in nodes]
     drafted = DraftedSequences(draft, target, context, max(numbers), DEPTH, randomness)
     for number, size in zip(numbers, nodes, strict=True):
-        yield float(drafted.gained(number, [REFINED])[REFINED][min(size, DEPTH) - 1])
+        yield float(drafted.tokens(number, [REFINED])[REFINED][min(size, DEPTH) - 1])

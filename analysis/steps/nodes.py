@@ -31,7 +31,7 @@ from otm.sequence.noise_tree import tokens_by_noise
 from ..errors import AnalysisError
 from .belief import fitted_scale, rows_along, written_on
 from .contexts import check_contexts, with_cleared_caches
-from .gains import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
+from .drafted_sequences import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
 from .rows import ChosenPlan, NodeRow, NodeTable, best_within, rows_within
 
 NOISE_TREE = "tree on shared noise"
@@ -129,7 +129,7 @@ def _planned(
     """Return nodes, tokens by scheme and cuts of the first K sequences, for every K and length."""
     traversed = _TRAVERSED if TRAVERSAL in names else ()
     there = [name for name in SCHEMES if name in names]
-    gained = [drafted.gained(k, there, traversed) for k in numbers]
+    gained = [drafted.tokens(k, there, traversed) for k in numbers]
     tokens = {name: np.array([one[name] for one in gained]) for name in gained[0]}
     if CHAIN in tokens:
         tokens[CHAIN][1:] = np.nan  # a plan of one sequence only

@@ -14,7 +14,7 @@ from otm.sequence.models import Context
 from otm.trees import TreeShape
 
 from .contexts import check_contexts, with_cleared_caches
-from .gains import BOUND, REFINED, SCHEMES, DraftedSequences, bound_terms
+from .drafted_sequences import BOUND, REFINED, SCHEMES, DraftedSequences, bound_terms
 from .rows import against
 
 _TREE = "recursive rejection, tree of different first tokens"
@@ -87,7 +87,7 @@ def compare_steps(
     records, cuts = list[dict[str, float]](), []
     for context in with_cleared_caches(contexts, "contexts", draft, target):
         drafted = DraftedSequences(draft, target, context, num_drafts, length, randomness)
-        gained = drafted.gained(num_drafts, SCHEMES, (length,))
+        gained = drafted.tokens(num_drafts, SCHEMES, (length,))
         records.append({name: float(tokens[-1]) for name, tokens in gained.items()})
         cuts.append(drafted.cuts(num_drafts))
         once = step(different, draft=draft, target=target, context=context, randomness=randomness)

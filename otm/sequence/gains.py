@@ -52,7 +52,7 @@ def along(tree: DraftTree, end: Context) -> list[tuple[Context, int]]:
     return [(end[:place], end[place]) for place in range(len(tree.context), len(end))]
 
 
-def refined_scores(
+def refined_scores_gain(
     tree: DraftTree,
     target: Conditionals,
     ends: list[Context],
@@ -76,7 +76,9 @@ def refined_scores(
     return np.asarray(np.mean(found, axis=0))
 
 
-def block_kseq(tree: DraftTree, target: Conditionals, ends: list[Context], _: Randomness) -> Floats:
+def block_kseq_gain(
+    tree: DraftTree, target: Conditionals, ends: list[Context], _: Randomness
+) -> Floats:
     """Return the mean over sequences of Σ_y min(F q, γ* p) at each level; F ← min(F q/p, γ*)."""
     start = tree.context
     gamma = BlockKSeq(len(ends), 1).gamma(tree.draft[start], target(start))
@@ -90,7 +92,7 @@ def block_kseq(tree: DraftTree, target: Conditionals, ends: list[Context], _: Ra
     return np.asarray(found.mean(axis=0))
 
 
-def greedy_multipath(
+def greedy_multipath_gain(
     tree: DraftTree, target: Conditionals, ends: list[Context], _: Randomness
 ) -> Floats:
     """Return Σ_y min(F q, s) at each level of the highest-ranked sequence; F ← min(F q/s, 1)."""
@@ -106,7 +108,7 @@ def greedy_multipath(
     return np.array(found)
 
 
-def by_vertex(verifier: Verifier) -> Gain:
+def vertex_gain(verifier: Verifier) -> Gain:
     """Return the gain that sums acceptances along the path of a verifier, 0 beyond the end."""
 
     def gain(

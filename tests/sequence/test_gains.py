@@ -20,12 +20,12 @@ from otm.sequence import (
 )
 from otm.sequence.decoding import evaluate
 from otm.sequence.gains import (
-    block_kseq,
-    by_vertex,
+    block_kseq_gain,
     ends_of,
     first_sequences,
-    greedy_multipath,
-    refined_scores,
+    greedy_multipath_gain,
+    refined_scores_gain,
+    vertex_gain,
 )
 from otm.sequence.randomness import outcomes
 from otm.trees import TreeShape
@@ -35,7 +35,7 @@ K, L = 2, 2
 
 
 def as_gain(number):
-    return lambda tree, target, ends, _: refined_scores(tree, target, ends, number)
+    return lambda tree, target, ends, _: refined_scores_gain(tree, target, ends, number)
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def as_gain(number):
     [
         (as_gain(K), RefinedScores(K, L)),
         (as_gain(1), BlockVerification(L)),
-        (block_kseq, BlockKSeq(K, L)),
-        (greedy_multipath, GreedyMultipath(K, L)),
+        (block_kseq_gain, BlockKSeq(K, L)),
+        (greedy_multipath_gain, GreedyMultipath(K, L)),
         *(
-            (by_vertex(verifier), DraftSelection(K, L, verifier))
+            (vertex_gain(verifier), DraftSelection(K, L, verifier))
             for verifier in (otm.Optimal(), otm.KSeq(), otm.RecursiveRejection())
         ),
     ],
@@ -73,7 +73,7 @@ def test_what_ends_the_text_does_not_count():
     drafts = outcomes(lambda randomness: RefinedScores(1, 2).draft(draft, (0,), randomness))
     tree = next(tree for tree, _ in drafts if ends_of(tree)[0][1] == 2)
     known = evaluate(target, tree).__getitem__
-    found = refined_scores(tree, known, ends_of(tree), 1, eos=2)
+    found = refined_scores_gain(tree, known, ends_of(tree), 1, eos=2)
     both = np.minimum(draft.next((0,)), target.next((0,)))
     np.testing.assert_allclose(found, [both[:2].sum(), 0.0], atol=1e-15)
 

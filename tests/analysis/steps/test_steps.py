@@ -14,8 +14,15 @@ from analysis.steps.contexts import (
     third_by_entropy,
     written_entropy,
 )
+from analysis.steps.drafted_sequences import (
+    BOUND,
+    CHAIN,
+    REFINED,
+    SCHEMES,
+    TRAVERSAL,
+    DraftedSequences,
+)
 from analysis.steps.drafters import BlurredModel
-from analysis.steps.gains import BOUND, CHAIN, REFINED, SCHEMES, TRAVERSAL, DraftedSequences
 from analysis.steps.lists import BELIEF, BEST, BEST_THRESHOLD, THRESHOLD, compare_lists
 from analysis.steps.nodes import ALL, LIKELIEST, NOISE_TREE, compare_nodes
 from analysis.steps.rows import against, best_within
@@ -80,7 +87,7 @@ def test_means_are_those_of_the_exact_laws():
     assert set(rows) == {BOUND, *DECODERS}
     randomness = Sampled(np.random.default_rng(0))
     records = [DraftedSequences(*HARD.values(), (0,), 3, 8, randomness) for _ in range(40)]
-    gained = [one.gained(K, SCHEMES, (L,)) for one in records]
+    gained = [one.tokens(K, SCHEMES, (L,)) for one in records]
     for name, decoder in DECODERS.items():
         exact = expected_step(decoder, **HARD, context=[0]).block_efficiency
         assert abs(rows[name].mean - exact) <= 4.5 * rows[name].half / 1.96 + 1e-12, name

@@ -13,12 +13,12 @@ from otm.sequence.decoding import evaluate
 from otm.sequence.gains import (
     Gain,
     along,
-    block_kseq,
-    by_vertex,
+    block_kseq_gain,
     ends_of,
     first_sequences,
-    greedy_multipath,
-    refined_scores,
+    greedy_multipath_gain,
+    refined_scores_gain,
+    vertex_gain,
 )
 from otm.sequence.level_cuts import conjugate
 from otm.sequence.models import Context
@@ -64,7 +64,7 @@ class DraftedSequences:
         self._randomness = randomness
         self.first = self.tree.draft[context], self._known[context]
 
-    def gained(
+    def tokens(
         self, k: int, names: Iterable[str], traversed: Collection[int] = ()
     ) -> dict[str, Floats]:
         """Return the tokens per call of k sequences by scheme, `(L,)` by length of the cut.
@@ -108,13 +108,13 @@ class DraftedSequences:
 
 
 SCHEMES: dict[str, Gain] = {
-    REFINED: lambda tree, target, ends, _: refined_scores(tree, target, ends, len(ends)),
-    CHAIN: lambda tree, target, ends, _: refined_scores(tree, target, ends, 1),
-    "block K-SEQ": block_kseq,
-    "greedy multi-path block verification": greedy_multipath,
-    "optimal, vertex by vertex": by_vertex(otm.Optimal()),
-    "K-SEQ, vertex by vertex": by_vertex(otm.KSeq()),
-    "recursive rejection, vertex by vertex": by_vertex(otm.RecursiveRejection()),
+    REFINED: lambda tree, target, ends, _: refined_scores_gain(tree, target, ends, len(ends)),
+    CHAIN: lambda tree, target, ends, _: refined_scores_gain(tree, target, ends, 1),
+    "block K-SEQ": block_kseq_gain,
+    "greedy multi-path block verification": greedy_multipath_gain,
+    "optimal, vertex by vertex": vertex_gain(otm.Optimal()),
+    "K-SEQ, vertex by vertex": vertex_gain(otm.KSeq()),
+    "recursive rejection, vertex by vertex": vertex_gain(otm.RecursiveRejection()),
 }
 """Gains of sequences by scheme; traversal, whose every length is a step of its own, apart."""
 
