@@ -179,6 +179,7 @@ class _Measurement:
         first = self.until
         if share < self.asked.seconds:
             first = time.monotonic() + _FIRST_LOOK * seconds_left(first)
+        # Looks double in length: each one costs a part of the error rate, so there must be few.
         while True:
             looks += 1
             until = first if looks == 1 else self.until
@@ -204,6 +205,7 @@ class _Measurement:
         started = time.monotonic()
         limit = started + _READING * (until - started)
         self._complete(limit)
+        # The look's share of time limits the texts, but an interval needs a few whatever they take.
         while (
             self.begun is None
             and self.asked_for < most

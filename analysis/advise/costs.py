@@ -94,6 +94,7 @@ class Clock:
         self.target.forget()
         randomness = Sampled(self.rng)
         rows = []
+        # The first step fills the caches: only the steps after it are like those of decoding.
         for number in range(1 + STEPS * (1 if decoder is not None else 2)):
             self.draft.reset()
             self.target.reset()

@@ -326,6 +326,7 @@ class StaticTrees(Family):
         mean = np.concatenate([law.accepted for law in laws]).mean(axis=0)
         vector = np.sort(np.clip(mean, 0.0, 1.0))[::-1]
         seen = set()
+        # Budgets beyond what a depth can use give the same tree again, which is walked once.
         for depth, nodes in itertools.product(range(1, limits.depth + 1), SIZES):
             if nodes > limits.nodes or nodes <= depth:
                 continue

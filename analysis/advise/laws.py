@@ -163,8 +163,10 @@ def rejection_ranks(
     number = len(p)
     at = np.arange(number)
     given, accepted = np.zeros((number, most)), np.zeros((number, most))
+    # Only rejected children are drawn; which stage accepts is exact given them: few samples do.
     for _ in range(samples):
         left, wanted, weight = p.copy(), q.copy(), np.ones(number)
+        # Without replacement: a rejected child leaves the draft, the overlap leaves the target.
         for stage in range(most):
             total = left.sum(axis=1, keepdims=True)
             law = np.divide(left, total, out=np.zeros_like(left), where=total > 0)

@@ -127,6 +127,7 @@ def measure_losses(
     setting, owners, rows, expected = Setting(draft.processing, target.processing), [], [], []
     order, k = rng.permutation(len(sampled)).tolist(), 0
     verifier = decoder.verifier if isinstance(decoder, DraftSelection) else None
+    # In random order, so that whatever time allows is a sample of the texts.
     for number in order:
         prompt, prefix, continuation = sampled[number]
         count = min(POSITIONS, len(continuation))
@@ -207,6 +208,7 @@ def _expected(
 ) -> tuple[float, float]:
     """Return 1 + Σ Q(u) over the likeliest paths of the draft, and of the target."""
     won = []
+    # A target that drafts for itself is the most that any draft of this size could win.
     for model in (draft, target):
         (paths,) = _grown(tree, model, [context])
         reached = {context: 1.0}

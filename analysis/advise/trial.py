@@ -77,6 +77,7 @@ def run_trials(
     clock = Clock(Clocked(draft), Clocked(target), known, eos, np.random.default_rng([seed, 0]))
     deepest = max(row.plan.decoder.depth for row in advice.rows)
     texts = list(itertools.product(range(repeats), enumerate(prompts)))
+    # Every way decodes a prompt before the next prompt, so that a slow minute hits all of them.
     for turn, (number, prompt) in counted(texts, f"run: texts in {len(ways)} ways"):
         if was_stopped():
             break
@@ -84,6 +85,7 @@ def run_trials(
         room = min(advice.asked.num_tokens, positions) - deepest
         if room < 1:
             continue
+        # The order rotates, so that no way is always the first after the clock's round.
         for index in np.roll(np.arange(len(ways)), turn + number).tolist():
             way = ways[index]
             draft.forget()

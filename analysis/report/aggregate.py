@@ -331,6 +331,7 @@ def strata_of(run: Run) -> Strata:
     ]
     seen = np.zeros(_MOST_PROMPTS, dtype=bool)
     tallies: dict[SettingValues, tuple[CellCounts, CellCounts]] = {}
+    # Numbers are a stranger's: both tables are bounded before memory is taken for them.
     for batch in run.batches(wanted):
         top = int(batch["prompt"].max(initial=-1))
         if top >= _MOST_PROMPTS:
@@ -340,6 +341,7 @@ def strata_of(run: Run) -> Strata:
             )
         seen[batch["prompt"]] = True
         keys, where = setting_keys(run, batch)
+        # Bins are cut per setting, as other settings have other entropies and positions.
         for i, key in enumerate(keys):
             if key not in tallies and len(tallies) == _MOST_SETTINGS:
                 raise AnalysisError(

@@ -118,6 +118,7 @@ def terms(schemes: tuple[Scheme, ...]) -> list[tuple[str, str]]:
     )
     summaries = {verifier.__name__: verifier.summary for verifier in VERIFIERS}
     seen: dict[str, str] = {}
+    # An optimum that a verifier attains is explained as that verifier, which readers can choose.
     for scheme in (scheme for scheme in schemes if scheme.kind != "bound"):
         verifier = (
             ATTAINED[scheme.law].removeprefix("otm.")

@@ -124,6 +124,7 @@ def _prompts(run: Run, found: Aggregates) -> list[list[dict[str, Any]]]:
         )
     texts = read_prompts(run, sorted({number for rows in chosen for number, _, _ in rows}))
     shown_rows = []
+    # Texts are read once for all settings, since most settings list the same prompts.
     for rows in chosen:
         told = [(*texts.get(number, ("", "")), number, mean, gap) for number, mean, gap in rows]
         shown_rows.append(
@@ -209,6 +210,7 @@ def _statistics(run: Run, found: Aggregates, setting: int) -> list[tuple[str, st
     """Return (quantity, mean, interval, remark) of the statistics."""
     means, infinite, count = found.statistics[setting], found.infinite[setting], len(run.statistics)
     rows = []
+    # A mean over finite values alone would mislead, so each row says how many were left out.
     for i, column in enumerate(run.statistics):
         if is_loss(column.name):
             continue

@@ -188,6 +188,7 @@ class _Setting:
     ) -> TreePlan:
         """Return a plan whose terms are products of powers of `spread` times the columns' means."""
         ends = []
+        # Both certified ends have errors of their own; the larger one serves the interval.
         for means, covariance in (
             (self.lower, self.covariance),
             (self.upper, self.covariance_upper),

@@ -265,6 +265,7 @@ def _text(entry: dict[str, Any], key: str) -> str:
 def _check_footers(shards: tuple[Path, ...], needed: set[str]) -> tuple[int, set[str]]:
     """Return the number of rows and the columns common to all shards, from the footers alone."""
     rows, common = 0, None
+    # Footers alone: a damaged or foreign shard is found before anything is averaged.
     for path in shards:
         with _open(path) as shard:
             names = set(shard.schema_arrow.names)

@@ -75,6 +75,7 @@ def schemes_of(run: Run) -> tuple[Scheme, ...]:
         for scheme, law, _ in families
     }
     schemes = []
+    # Readers tell schemes apart by label alone, so whatever differs must be part of it.
     for key in order:
         identity, law, definition = key
         columns = sorted(families[key], key=lambda i: run.schemes[i].k)

@@ -309,6 +309,7 @@ def _rows(plans: TreePlans, costs: Costs, each: list[TreePlan]) -> tuple[tuple[s
 def _over_range(plans: TreePlans) -> Card:
     boxes, numbers, plans_at = [], [], []
     cheap = verdict(plans, Costs.of_ratios(*CHEAP))
+    # The same verifier may want another plan at each end, so both are optimised apart.
     for name, ratios in (("cheap", CHEAP), ("dear", DEAR)):
         costs = Costs.of_ratios(*ratios)
         each = best_of_each(plans, costs)
