@@ -17,9 +17,12 @@ import scipy
 from numpy.typing import NDArray
 
 from otm._machine.arrays import Floats
-from otm.results.statistics import Estimate
+from otm.results.statistics import Estimate, ratio_of_means
 
 CONFIDENCE = 0.95
+
+Groups = Sequence[int] | Sequence[str]
+"""The group of each row, by number or name."""
 
 MOST_CLUSTERS = 512
 """Clusters that prompts are spread over at most."""
@@ -68,7 +71,7 @@ class ClusterSums:
         )
 
 
-def sums_by_group(values: Floats, groups: Sequence[int]) -> Floats:
+def sums_by_group(values: Floats, groups: Groups) -> Floats:
     """Return the sums `(groups, …)` of the rows of each group, groups ascending.
 
     >>> import numpy as np
@@ -77,6 +80,16 @@ def sums_by_group(values: Floats, groups: Sequence[int]) -> Floats:
     """
     members = np.equal.outer(np.unique(groups), groups)
     return np.asarray(np.tensordot(members, values, axes=1), dtype=np.float64)
+
+
+def means_by_group(values: Floats, weights: Floats, groups: Groups) -> Estimate:
+    """Return Σ values/Σ weights `(columns,)` of rows, with 95 % t intervals over groups of rows.
+
+    >>> import numpy as np
+    >>> means_by_group(np.array([[1.0], [3.0]]), np.ones((2, 1)), [0, 1]).value.tolist()
+    [2.0]
+    """
+    return ratio_of_means(sums_by_group(values, groups), sums_by_group(weights, groups))
 
 
 def clustered_error(influences: Floats) -> Floats:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from otm.losses import acceptance_losses, draft_rounding
-from otm.results.statistics import Estimate, ratio_of_means
+from otm.results.statistics import Estimate
 from otm.sequence import Decoder, DraftSelection, LanguageModel, LikeliestTree, StaticDecoder
 from otm.sequence.best_first import WeightedPath, grown_best_first
 from otm.sequence.models import next_distributions
@@ -26,7 +26,7 @@ from otm.sequence.models import next_distributions
 from ..models.causal import CausalModel
 from ..models.processing import Setting
 from ..run.loss_columns import PARTS
-from ..statistics import sums_by_group
+from ..statistics import means_by_group
 
 POSITIONS, TREES = 8, 2
 """Positions of a text at which the parts, and the trees, are looked at."""
@@ -157,8 +157,7 @@ def measure_losses(
             break
     prompts, columns = [owner[0] for owner in owners], len(rows[0])
     looked = np.array([[owner[1]] * columns + [owner[2]] * 2 for owner in owners], dtype=float)
-    sums = sums_by_group(np.concatenate([rows, expected], axis=1), prompts)
-    means = ratio_of_means(sums, sums_by_group(looked, prompts))
+    means = means_by_group(np.concatenate([rows, expected], axis=1), looked, prompts)
     shares = iter([means.at(column) for column in range(columns + 2)])
     accepted, parts_of_one = next(shares), {name: next(shares) for name in PARTS}
     several = None

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._machine.arrays import Floats
-from otm.results.statistics import Estimate, jackknife_error, ratio_of_means, t_quantile
+from otm.results.statistics import Estimate, jackknife_error, t_quantile
 
 from ..errors import AnalysisError
+from ..statistics import Groups, means_by_group
 from .decoder_text import most_tokens
 from .plain import PLAIN
 from .results import TextRecord
@@ -24,7 +25,7 @@ class Efficiency:
     Attributes:
         decoder: its text.
         tokens_per_call: total tokens / total calls, texts weighted by their calls, with a 95 %
-            interval over prompts, see `block_efficiency`.
+            interval over prompts, see `tokens_per_call`.
         num_prompts, num_texts, num_calls: behind the mean.
         accepted: accepted drafts per call.
         tokens_per_second: wall time included; a property of the machine as well.
@@ -39,18 +40,19 @@ class Efficiency:
     tokens_per_second: float
 
 
-def block_efficiency(tokens: Floats, calls: Floats, *, most: int) -> Estimate:
+def tokens_per_call(spent: Floats, prompts: Groups, *, most: int) -> Estimate:
     """Return tokens per target call with a 95 % interval over prompts.
 
     Σ tokens / Σ calls ± t · standard error, clustered by prompt as texts of one prompt depend on
     each other; its ends are cut to [1, most], outside which no mean can lie.
 
     Args:
-        tokens, calls: `(prompts,)`, decoded tokens and serial target calls of each prompt, at least
-            one call in all.
+        spent: `(texts, 2)`, decoded tokens and serial target calls, at least one call in all.
+        prompts: the prompt of each text.
         most: tokens that one call can yield at most.
     """
-    return ratio_of_means(tokens[:, None], calls[:, None]).at(0).clipped(1.0, most)
+    tokens, calls = spent[:, :1], spent[:, 1:]
+    return means_by_group(tokens, calls, prompts).at(0).clipped(1.0, most)
 
 
 def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
@@ -62,21 +64,17 @@ def efficiency(records: Iterable[TextRecord], *, decoder: str) -> Efficiency:
     mine = [record for record in records if record.task.decoder == decoder]
     if not mine:
         raise AnalysisError(f"There is no record of {decoder}; decode with it first.")
-    prompts = sorted({record.task.prompt for record in mine})
-    place = {prompt: i for i, prompt in enumerate(prompts)}
-    tokens, calls = np.zeros(len(prompts)), np.zeros(len(prompts))
-    for record in mine:
-        tokens[place[record.task.prompt]] += sum(record.lengths)
-        calls[place[record.task.prompt]] += record.num_calls
+    spent = np.array([[sum(record.lengths), record.num_calls] for record in mine], dtype=float)
+    prompts = [record.task.prompt for record in mine]
     most = max(most_tokens(decoder, record.drafted) for record in mine)
     return Efficiency(
         decoder=decoder,
-        tokens_per_call=block_efficiency(tokens, calls, most=most),
-        num_prompts=len(prompts),
+        tokens_per_call=tokens_per_call(spent, prompts, most=most),
+        num_prompts=len({*prompts}),
         num_texts=len(mine),
-        num_calls=int(calls.sum()),
-        accepted=sum(sum(record.accepted) for record in mine) / float(calls.sum()),
-        tokens_per_second=float(tokens.sum()) / sum(record.seconds for record in mine),
+        num_calls=int(spent[:, 1].sum()),
+        accepted=sum(sum(record.accepted) for record in mine) / float(spent[:, 1].sum()),
+        tokens_per_second=float(spent[:, 0].sum()) / sum(record.seconds for record in mine),
     )
 
 

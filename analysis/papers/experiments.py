@@ -10,6 +10,7 @@ need no torch.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,15 +21,15 @@ import torch
 
 import otm
 from otm._machine.arrays import Floats, to_numpy
-from otm.results.statistics import Estimate, ratio_of_means, t_quantile
+from otm.results.statistics import Estimate, t_quantile
 from otm.sequence import Decoder, SpeculativeSampling
 from otm.trees import TreeShape
 from otm.trees.optimal import optimal_tree
 
 from ..advise.laws import RankLaw
-from ..advise.walk import Walk, along_all_lengths, tree_gains
+from ..advise.walk import along_all_lengths, tree_gains
 from ..decode.decode_run import run_decode
-from ..decode.efficiency import block_efficiency, efficiency, measured_speedup
+from ..decode.efficiency import efficiency, measured_speedup, tokens_per_call
 from ..decode.plain import PLAIN
 from ..decode.results import Task, TextRecord, prompt_name
 from ..errors import AnalysisError
@@ -37,7 +38,8 @@ from ..models.names import SIDES, model_places
 from ..models.pair import Pair
 from ..models.source import PairSource, load_source
 from ..provenance import environment, published_origin, require_quiet, weights_digest
-from ..statistics import clustered_error, limits
+from ..statistics import clustered_error, limits, means_by_group, sums_by_group
+from ..steps.contexts import stretches
 from .known_noise import measure_known_noise
 from .lossy_rules import contexts_along, measure_rules
 from .text_laws import laws_along
@@ -174,12 +176,15 @@ def held_out_prompts(pair: Pair, count: int | None = None) -> list[list[int]]:
         AnalysisError: if the text has fewer windows.
     """
     tokens = pair.encode((SHIPPED_PAIR / "held_out.txt").read_text(encoding="utf-8"))
-    starts = np.random.default_rng(0).permutation(len(tokens) // PROMPT_TOKENS) * PROMPT_TOKENS
-    if count is not None and len(starts) < count:
+    held = len(tokens) // PROMPT_TOKENS
+    if count is not None and held < count:
         raise AnalysisError(
-            f"The held-out text holds {len(starts)} prompts; {count} are asked for. Take fewer."
+            f"The held-out text holds {held} prompts; {count} are asked for. Take fewer."
         )
-    return [tokens[start : start + PROMPT_TOKENS] for start in starts[:count].tolist()]
+    found = stretches(
+        tokens, PROMPT_TOKENS, held if count is None else count, np.random.default_rng(0)
+    )
+    return [list(prompt) for prompt in found]
 
 
 def table2(laboratory: Laboratory) -> dict[str, Any]:
@@ -217,46 +222,49 @@ def table2(laboratory: Laboratory) -> dict[str, Any]:
 
 def _walks(
     texts: Iterable[tuple[int, int, dict[str, Any]]], kind: str
-) -> dict[tuple[int, int], PromptSums]:
+) -> dict[tuple[int, int], TextSums]:
     """Return expected tokens and steps by (K, L)."""
-    found = {(count, length): PromptSums() for count in TABLE2_DRAFTS for length in TABLE2_LENGTHS}
+    plans = list(itertools.product(TABLE2_DRAFTS, TABLE2_LENGTHS))
+    prompts, sums = list[int](), {plan: list[list[float]]() for plan in plans}
     for prompt, _, laws in texts:
-        for (count, length), tally in found.items():
-            tally.add(
-                prompt,
-                along_all_lengths(laws[kind], num_drafts=count, most=length, starts=NUM_TOKENS)[-1],
-            )
-    return found
+        prompts.append(prompt)
+        for count, length in plans:
+            walk = along_all_lengths(laws[kind], num_drafts=count, most=length, starts=NUM_TOKENS)[
+                -1
+            ]
+            sums[count, length].append([walk.steps, walk.tokens - walk.steps])
+    return {plan: TextSums(prompts, np.array(rows)) for plan, rows in sums.items()}
 
 
-class PromptSums:
-    """Expected tokens, steps and other sums over steps, by prompt."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class TextSums:
+    """Sums over the steps of texts.
 
-    def __init__(self) -> None:
-        self.sums: dict[int, Floats] = {}
-        self.texts = 0
+    Attributes:
+        prompts: the prompt of each text.
+        values: `(texts, n + 1)`, the number of steps, then accepted drafts.
+    """
 
-    def add(self, prompt: int, walk: Walk | Floats) -> None:
-        """Add a walk, or sums over steps `(n + 1,)`: the number of steps, then accepted drafts."""
-        values = (
-            np.array([walk.steps, walk.tokens - walk.steps]) if isinstance(walk, Walk) else walk
-        )
-        self.sums[prompt] = self.sums.get(prompt, 0.0) + values
-        self.texts += 1
+    prompts: Sequence[int]
+    values: Floats
 
     @property
     def totals(self) -> Floats:
         """Sums by prompt, `(prompts, n + 1)`."""
-        return np.array([self.sums[prompt] for prompt in sorted(self.sums)])
+        return sums_by_group(self.values, self.prompts)
 
     def row(self, *, most: int) -> dict[str, Any]:
         """Return tokens per step with an interval over prompts."""
-        tokens = block_efficiency(self.totals.sum(axis=1), self.totals[:, 0], most=most)
-        return limits(tokens) | {"num_prompts": len(self.sums), "num_texts": self.texts}
+        spent = np.stack([self.values.sum(axis=1), self.values[:, 0]], axis=1)
+        tokens = tokens_per_call(spent, self.prompts, most=most)
+        return limits(tokens) | {
+            "num_prompts": len({*self.prompts}),
+            "num_texts": len(self.prompts),
+        }
 
 
 def relative_row(
-    one: PromptSums, same: PromptSums, everything: PromptSums, *, most: int
+    one: TextSums, same: TextSums, everything: TextSums, *, most: int
 ) -> dict[str, Any]:
     """Return tokens per step of a decoder that walked along some texts only.
 
@@ -281,7 +289,7 @@ def relative_row(
     count = len(relative)
     reach = mean * float(clustered_error(relative)) * float(t_quantile(count))
     tokens = Estimate(mean, mean - reach, mean + reach).clipped(1.0, most)
-    return limits(tokens) | {"num_prompts": count, "num_texts": one.texts}
+    return limits(tokens) | {"num_prompts": count, "num_texts": len(one.prompts)}
 
 
 def _num_parameters(folder: Path) -> int:
@@ -346,23 +354,21 @@ def rank_acceptance(sequence: Floats, batch: Floats) -> Floats:
     return vector
 
 
-def _gains(rows: Sequence[tuple[int, RankLaw]], shape: TreeShape) -> PromptSums:
-    tally = PromptSums()
-    for start in range(0, len(rows), _AT_ONCE):
-        prompts, laws = zip(*rows[start : start + _AT_ONCE], strict=True)
-        for prompt, sums in zip(
-            prompts, tree_gains(laws, shape=shape, starts=NUM_TOKENS), strict=True
-        ):
-            tally.add(prompt, sums)
-    return tally
+def _gains(rows: Sequence[tuple[int, RankLaw]], shape: TreeShape) -> TextSums:
+    prompts, laws = zip(*rows, strict=True)
+    sums = [
+        tree_gains(laws[start : start + _AT_ONCE], shape=shape, starts=NUM_TOKENS)
+        for start in range(0, len(laws), _AT_ONCE)
+    ]
+    return TextSums(prompts, np.concatenate(sums))
 
 
 def _ersd_run(
     rows: Sequence[tuple[int, RankLaw]], strategy: str, shape: TreeShape
 ) -> dict[str, Any]:
     tally = _gains(rows, shape)
-    steps = np.repeat(tally.totals[:, :1], shape.num_nodes, axis=1)
-    gains = ratio_of_means(tally.totals[:, 1:], steps)
+    steps = np.repeat(tally.values[:, :1], shape.num_nodes, axis=1)
+    gains = means_by_group(tally.values[:, 1:], steps, tally.prompts)
     return tally.row(most=shape.depth + 1) | {
         "strategy": strategy,
         "drafted": shape.num_nodes,
@@ -453,13 +459,9 @@ def _surprises(
 
 def _perplexity(texts: Sequence[tuple[TextRecord, float]]) -> dict[str, float | None]:
     """Return the perplexity of texts, with an interval over prompts."""
-    places = {
-        prompt: i for i, prompt in enumerate(sorted({record.task.prompt for record, _ in texts}))
-    }
-    sums = np.zeros((2, len(places), 1))
-    for record, surprise in texts:
-        sums[:, places[record.task.prompt], 0] += surprise, len(record.tokens)
-    mean = ratio_of_means(sums[0], sums[1]).at(0)
+    spent = np.array([[surprise, len(record.tokens)] for record, surprise in texts])
+    prompts = [record.task.prompt for record, _ in texts]
+    mean = means_by_group(spent[:, :1], spent[:, 1:], prompts).at(0)
     return limits(Estimate(*np.exp([mean.value, mean.low, mean.high]).tolist()))
 
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from otm._machine.arrays import Floats
-from otm.results.statistics import ratio_of_means
 
-from ..statistics import sums_by_group
+from ..statistics import means_by_group
 
 _NUMBERS = ("mean", "low", "high", "less", "less_low", "less_high")
 
@@ -134,7 +133,7 @@ def against(
     """
     both = np.stack([tokens, reference - tokens], axis=1)
     whose = range(len(both)) if texts is None else texts
-    means = ratio_of_means(sums_by_group(both, whose), sums_by_group(np.ones_like(both), whose))
+    means = means_by_group(both, np.ones_like(both), whose)
     ends = np.stack([means.value, means.low, means.high], axis=1)
     return dict(zip(_NUMBERS, ends.ravel().tolist(), strict=True))
 

@@ -16,7 +16,7 @@ from analysis.files import SHIPPED_PAIR
 from analysis.models.pair import load_pair
 from analysis.papers import experiments, lossy_rules, text_laws
 from analysis.papers.experiments import (
-    PromptSums,
+    TextSums,
     held_out_prompts,
     rank_acceptance,
     relative_row,
@@ -45,12 +45,14 @@ def test_acceptance_by_rank_is_found_again_where_the_0th_order_holds():
 
 def test_a_decoder_on_few_texts_borrows_the_others():
     rng = np.random.default_rng(2)
-    one, same, everything = PromptSums(), PromptSums(), PromptSums()
-    for prompt in range(40):
-        first, second = rng.uniform(0.5, 1.5, size=2)
-        for tally, values in ((same, [first]), (everything, [first, second]), (one, [1.2 * first])):
-            for value in values:
-                tally.add(prompt, np.array([10.0, 10.0 * value]))
+    both = rng.uniform(0.5, 1.5, size=(40, 2))
+
+    def sums(values):
+        prompts = np.repeat(np.arange(40), values.shape[1]).tolist()
+        accepted = 10.0 * values.ravel()
+        return TextSums(prompts, np.column_stack([np.full(len(accepted), 10.0), accepted]))
+
+    one, same, everything = sums(1.2 * both[:, :1]), sums(both[:, :1]), sums(both)
     row = relative_row(one, same, everything, most=9)
     alone, all_texts = one.row(most=9), everything.row(most=9)
     ratio = (one.totals.sum() / 400.0) / (same.totals.sum() / 400.0)
