@@ -176,7 +176,7 @@ class Nodes:
         return mask
 
     def matched(self, log_q: Tensor, noise: Tensor, *, shard: Shard | None = None) -> Verified:
-        """Return the tokens that the target writes, as far as one call determines them.
+        """Return the target's tokens, as far as one call determines tokens.
 
         Args:
             log_q: `(B, N + 1, V)` of any floating type, the target's log-probabilities at the root

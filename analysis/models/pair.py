@@ -251,7 +251,7 @@ def load_tokenizer(target: str | None) -> tuple[str, Any]:
 
 
 def choose_device(name: str) -> str:
-    """Return the device of a name, or raise `AnalysisError` if this machine has no such device."""
+    """Return the device of a name, or raise `AnalysisError` where this machine lacks the device."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

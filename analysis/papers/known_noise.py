@@ -31,7 +31,7 @@ _LEAST = 1e-3
 
 
 def to_int8(weight: torch.Tensor) -> torch.Tensor:
-    """Round a matrix to 255 levels, each row by its largest entry.
+    """Round a matrix to 255 levels, each row by the row's largest entry.
 
     >>> import torch
     >>> to_int8(torch.tensor([[1.27, 0.014]])).tolist()

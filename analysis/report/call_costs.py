@@ -148,7 +148,7 @@ def measured_costs(
     rest: dict[str, tuple[float, float, float]] | None = None,
     models: Mapping[str, Any] | None = None,
 ) -> Costs:
-    """Check measured costs and return them as `Costs`.
+    """Return `Costs` of checked measurements.
 
     Raises:
         AnalysisError: if a cost is not finite, a target pass not positive, or one drafted token was

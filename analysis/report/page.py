@@ -63,7 +63,7 @@ def embedded_json(data: Any) -> str:
 
 @functools.cache
 def _packed_plotly() -> str:
-    """Return plotly.js as it lies in the page."""
+    """Return plotly.js, compressed and in base64."""
     return _packed(get_plotlyjs())
 
 

@@ -35,7 +35,7 @@ def run_identity(manifest: Manifest) -> str:
 
 
 def identities(manifest: Manifest) -> set[str]:
-    """Return the identities that a run's shards may carry: the run's, and those of merged parts.
+    """Return the identities of a run and of merged parts, which the run's shards may carry.
 
     Parts may differ where `merge --allow` let them. The list of parts counts only while the
     manifest is the one that it was written for.

@@ -64,7 +64,7 @@ def along_texts(
 
 
 def check_contexts(contexts: Sequence[Context], texts: Sequence[int] | None = None) -> list[int]:
-    """Return the text number of each context; without `texts` each context is a text of its own.
+    """Return the text number of each context; without `texts` each context is another text.
 
     Raises:
         AnalysisError: for fewer than `LEAST_CONTEXTS` texts, as intervals and fits on one part for
