@@ -14,14 +14,21 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from otm.losses import acceptance_losses, draft_rounding
 from otm.results.statistics import Estimate
-from otm.sequence import Decoder, DraftSelection, LanguageModel, LikeliestTree, StaticDecoder
-from otm.sequence.best_first import WeightedPath, grown_best_first
-from otm.sequence.models import next_distributions
+from otm.sequence import (
+    Decoder,
+    DraftSelection,
+    LanguageModel,
+    LikeliestTree,
+    StaticDecoder,
+    matched_tokens,
+)
+from otm.sequence.best_first import grown_best_first
 
 from ..models.causal import CausalModel
 from ..models.processing import Setting
@@ -185,17 +192,13 @@ def first_drafts(
         return len(decoder.shape.children(0))
     if not isinstance(decoder, LikeliestTree):
         return 1
-    trees = zip(contexts, _grown(decoder, draft, contexts), strict=True)
+    size, depth, width = decoder.size, decoder.depth, decoder.width
+    grown, _ = grown_best_first(draft, contexts, size=size, depth=depth, width=width)
+    trees = zip(contexts, grown, strict=True)
     begun = [
         sum(len(path.context) == len(context) + 1 for path in paths) for context, paths in trees
     ]
     return max(1, round(float(np.mean(begun))))
-
-
-def _grown(
-    tree: LikeliestTree, model: LanguageModel, contexts: Sequence[tuple[int, ...]]
-) -> list[list[WeightedPath]]:
-    return grown_best_first(model, contexts, size=tree.size, depth=tree.depth, width=tree.width)[0]
 
 
 def _expected(
@@ -204,23 +207,7 @@ def _expected(
     context: tuple[int, ...],
     tree: LikeliestTree,
     eos: int | None,
-) -> tuple[float, float]:
-    """Return 1 + Σ Q(u) over the likeliest paths of the draft, and of the target."""
-    won = []
-    # A target that drafts for itself is the most that any draft of this size could win.
-    for model in (draft, target):
-        (paths,) = _grown(tree, model, [context])
-        reached = {context: 1.0}
-        inner = dict.fromkeys(path.context[:-1] for path in paths[1:])
-        rows = next_distributions(target, inner, name="target")
-        for path in paths[1:]:
-            before, token = path.context[:-1], path.context[-1]
-            reached[path.context] = reached[before] * float(rows[before][token])
-        won.append(
-            sum(
-                value
-                for path, value in reached.items()
-                if eos is None or eos not in path[len(context) :]
-            )
-        )
-    return won[0], won[1]
+) -> list[float]:
+    """Return the tokens per call of the draft's likeliest tree, and of the target's own."""
+    given: dict[str, Any] = {"target": target, "context": context, "eos": eos}
+    return [float(matched_tokens(tree, draft=one, **given)[-1]) for one in (draft, target)]

@@ -176,7 +176,7 @@ class Nodes:
         return mask
 
     def matched(self, log_q: Tensor, noise: Tensor, *, shard: Shard | None = None) -> Verified:
-        """Return the target's tokens, as far as one call determines tokens.
+        """Return the tokens of the target that one call determines.
 
         Args:
             log_q: `(B, N + 1, V)` of any floating type, the target's log-probabilities at the root

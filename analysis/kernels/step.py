@@ -44,7 +44,7 @@ Tensor = torch.Tensor
 
 @dataclasses.dataclass(frozen=True)
 class Verified:
-    """The decision of a step: tokens, nodes and the number of both.
+    """The decision of a step: tokens, nodes and the number of tokens.
 
     Attributes:
         tokens: `(B, D + 1)` int64, the accepted drafts and the token after them; −1 after the last.

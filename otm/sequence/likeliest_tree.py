@@ -95,7 +95,12 @@ class LikeliestTree(SizedTree, MatchingDecoder, DeferredDecoder):
 
 
 def matched_tokens(
-    decoder: LikeliestTree, *, draft: LanguageModel, target: LanguageModel, context: Sequence[int]
+    decoder: LikeliestTree,
+    *,
+    draft: LanguageModel,
+    target: LanguageModel,
+    context: Sequence[int],
+    eos: int | None = None,
 ) -> NDArray[np.float64]:
     """Return the exact expected tokens per target call for every number of drafts up to N.
 
@@ -105,6 +110,7 @@ def matched_tokens(
         decoder: the largest tree.
         draft, target: two models, of any vocabulary.
         context: tokens so far.
+        eos: a token that ends the text, which does not count, nor what is drafted after it.
 
     Returns:
         `(n + 1,)` for the n ≤ N drafted paths, from 1 without drafts.
@@ -128,5 +134,6 @@ def matched_tokens(
     for vertex, parent in enumerate(tree.shape.parents.tolist(), start=1):
         before = contexts[parent]
         assert before is not None  # every vertex of this tree has a draft
-        reached[vertex] = reached[parent] * rows[before][tree.tokens[vertex]]
+        token = tree.tokens[vertex]
+        reached[vertex] = 0.0 if token == eos else reached[parent] * rows[before][token]
     return np.cumsum(reached)
