@@ -298,7 +298,7 @@ def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
 
 
 def _uniforms(options: SimpleNamespace) -> Any:
-    """Return the number of uniforms that a call may use, from --uniforms; None unless it is given."""
+    """Return the number of uniforms that a call may use, from --uniforms; None if not given."""
     if options.uniforms is None:
         return None
     if not (found := re.fullmatch(r"\s*(-?\d+)\s*,\s*(-?\d+)\s*", options.uniforms)):
