@@ -16,7 +16,7 @@ from analysis.models.processing import AS_THEY_ARE, Setting
 from analysis.models.translated import SharedTokens, shared_tokens
 from analysis.rules.answer import place_of, read_rules
 from analysis.rules.rules import Reader, Sizes
-from analysis.rules.screen import screen
+from analysis.rules.screen import rules_screen
 from otm import Processing
 from otm.sequence import MarkovModel
 from tests.analysis.toys import Toy, toy_reader
@@ -93,7 +93,7 @@ def test_what_drafts_lose_that_know_no_limits():
         np.testing.assert_allclose(walks[rule].gained[0], exact, atol=1e-12)
     gain = read.gain_beside(rule)
     assert gain is not None and gain.value > 0.1
-    said = " ".join(screen(read, None).split())
+    said = " ".join(rules_screen(read, None).split())
     assert "penalties repetition 1.5, presence 0.25, frequency 0.5, and a grammar; drafts" in said
     assert "drafts under the same limits yield more" in said
 
@@ -107,7 +107,7 @@ def test_another_target_writes_its_own_texts():
     gains = [one.gain_beside(place_of(one.rules, "rejection")) for one in found]
     assert gains[0] is not None and gains[0].value == pytest.approx(0.0, abs=1e-12)
     assert gains[1] is not None and gains[1].value > 0.3
-    assert "the other target yields more" in " ".join(screen(found[1], None).split())
+    assert "the other target yields more" in " ".join(rules_screen(found[1], None).split())
 
 
 class Words:
