@@ -39,9 +39,8 @@ import scipy
 
 from otm._display.tabular import with_section
 
-ROOMS = ["overlap", "verifiers", "drafts", "table", "sequence", "trees", "engines", "tracing"]
+ROOMS = ["overlap", "verifiers", "drafts", "table", "sequence", "trees", "engines", "audit/tracing"]
 LEFT_OUT = ("analysis", "house", "figures", "benchmarks", "evidence", "commands")
-SEED = 0
 SLOWEST = 12  # CPU seconds of one test, beyond which it takes no part
 PATIENCE = 320  # seconds on the clock: a test may wait for a child, or for a busy machine
 MEMORY = 6 << 30  # bytes: a mutant may ask for any number of them
@@ -278,6 +277,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="folders or modules of otm")
     parser.add_argument("--sample", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=10.0, help="of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="try those once more that lived")
@@ -290,7 +290,7 @@ def main() -> None:
     for file in files:
         importlib.import_module(".".join(file.with_suffix("").parts).removesuffix(".__init__"))
     every = [mutant for file in files for mutant in mutants_of(file)]
-    mutants = random.Random(SEED).sample(every, min(given.sample, len(every)))
+    mutants = random.Random(given.seed).sample(every, min(given.sample, len(every)))
     result = given.out / "mutants.jsonl"
     result.touch()
     lived = equivalent() if given.again else None
