@@ -18,7 +18,7 @@ from figures.paths import OUT
 from figures.provenance import manifest
 from figures.work import Work
 from otm._display import drawing
-from otm._machine.progress import INTERRUPTED, clock, say, told
+from otm._machine.progress import INTERRUPTED, clock, report_phase, say
 from otm.commands.printing import discard_stdout, escape_unencodable
 
 DEFAULT = ("figure1", "figure2", "figure3", "figure4", "figure5")
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _build_all(names: list[str], options: argparse.Namespace) -> None:
     for name in names:
-        told(name)
+        report_phase(name)
         start = time.perf_counter()
         paths = build(
             importlib.import_module(f"figures.{name}"),
@@ -116,7 +116,7 @@ def build(module: ModuleType, name: str, folder: Path, *, fast: bool, seed: int)
     def tick() -> None:
         nonlocal done
         done += 1
-        told(name, f"{done} points")
+        report_phase(name, f"{done} points")
 
     work = Work(
         samples=SAMPLES_FAST if fast else SAMPLES,

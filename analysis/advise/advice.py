@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from otm._machine.progress import told
+from otm._machine.progress import report_phase
 from otm.results.statistics import Estimate
 from otm.sequence import Decoder, LikeliestTree
 
@@ -213,7 +213,7 @@ class _Measurement:
         ):
             turn, number = divmod(self.asked_for, len(self.prompts))
             self.asked_for += 1
-            told(f"look {look}: texts", f"{len(self.owners)} read")
+            report_phase(f"look {look}: texts", f"{len(self.owners)} read")
             text = sample_text(
                 self.draft,
                 self.target,
@@ -308,7 +308,7 @@ class _Measurement:
         deadline, rounds = time.perf_counter() + seconds, 0
         with contextlib.suppress(DeadlinePassed):
             while rounds < least or time.perf_counter() < deadline:
-                told(f"look {look}: costs", f"{len(decoders)} ways, round {rounds + 1}")
+                report_phase(f"look {look}: costs", f"{len(decoders)} ways, round {rounds + 1}")
                 self.clock.round(decoders)
                 rounds += 1
 

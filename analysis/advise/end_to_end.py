@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from otm._machine.progress import due, say, told
+from otm._machine.progress import announce_limit, report_phase, say
 from otm.engines import CostSurface
 from otm.sequence import Gsd, LikeliestTree
 
@@ -66,7 +66,7 @@ def run_advise(
         repeats: texts per prompt and way of a real run; 0 for none.
         out: where the record goes.
     """
-    deadline = due(asked.seconds)
+    deadline = announce_limit(asked.seconds)
     pair = load_source(source, two_tokenizers=True)
     tokens = encoded_prompts(
         prompts,
@@ -96,7 +96,7 @@ def run_advise(
     )
     trials, said = list[Trial](), list[str]()
     if repeats and not was_stopped():
-        due(math.inf)  # the answer has been given
+        announce_limit(math.inf)  # the answer has been given
         with stoppable():
             trials = run_trials(
                 advice, draft, target, tokens, eos=eos, repeats=repeats, seed=asked.seed + 1
@@ -173,7 +173,7 @@ def _measured(
     lost: DraftLosses | None = None
 
     def tick() -> None:
-        told("passes by context")
+        report_phase("passes by context")
         if seconds_left(passing) <= 0.0:
             raise DeadlinePassed
 
@@ -188,7 +188,7 @@ def _measured(
             tick=tick,
         )
     if seconds_left(deadline) > 0.0:
-        told("what drafts are lost to")
+        report_phase("what drafts are lost to")
         trees = [
             row.plan.decoder for row in advice.rows if isinstance(row.plan.decoder, LikeliestTree)
         ]

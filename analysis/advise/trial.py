@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from otm._machine.arrays import Floats
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 
 from ..decode.plain import PLAIN, decode_text
 from ..decode.results import Task
@@ -78,7 +78,7 @@ def run_trials(
     deepest = max(row.plan.decoder.depth for row in advice.rows)
     texts = list(itertools.product(range(repeats), enumerate(prompts)))
     # Every way decodes a prompt before the next prompt, so that a slow minute hits all of them.
-    for turn, (number, prompt) in counted(texts, f"run: texts in {len(ways)} ways"):
+    for turn, (number, prompt) in with_progress(texts, f"run: texts in {len(ways)} ways"):
         if was_stopped():
             break
         positions = shared_positions(draft, target) - len(prompt) - 1

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from otm._machine.progress import say, told
+from otm._machine.progress import report_phase, say
 from otm.commands.options import Json, Seed, Settings, given_options
 from otm.commands.printing import deliver
 
@@ -268,11 +268,11 @@ def _screen(read: Any, known: Any, draft_cost: float | None) -> tuple[list[str],
 
     named = None
     if known is not None:
-        told(f"record: {known.form}")
+        report_phase(f"record: {known.form}")
         named = answer.attribute(read, known)
     shown, found = [screen.rules_screen(read, named)], answer.screen_json(read, named)
     if draft_cost is not None:
-        told("drafting: processing and stop rules")
+        report_phase("drafting: processing and stop rules")
         best = drafting.best_processing(read)
         stops = drafting.best_stops(read, cost=draft_cost)
         shown.append(screen.drafting_words(best, stops, cost=draft_cost))

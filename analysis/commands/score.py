@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-from otm._machine.progress import counted, say
+from otm._machine.progress import say, with_progress
 
 from .options import (
     PairSource,
@@ -32,7 +32,7 @@ def score(
     assert texts is not None
     source = dataclasses.replace(models, draft=models.draft or models.target)
     pair = sources.load_source(source)
-    scored = [forced.forced_text(pair, text) for text in counted(read_texts(texts), "texts")]
+    scored = [forced.forced_text(pair, text) for text in with_progress(read_texts(texts), "texts")]
     lines = [
         dataclasses.asdict(text) | {"top": [list(top.items()) for top in text.top]}
         for text in scored

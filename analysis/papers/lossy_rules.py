@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import otm
 from otm._machine.arrays import to_numpy
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 from otm.sequence import Enumerated, Fly, Memoised, loose_step
 from otm.sequence.decoding import evaluate
 from otm.sequence.greedy_chain import read_chain
@@ -91,7 +91,7 @@ def contexts_along(
     import torch
 
     found = []
-    for prompt in counted(prompts, "prompts"):
+    for prompt in with_progress(prompts, "prompts"):
         logits = [z[0, STRIDE - 1 :: STRIDE] for z in pair.logits(torch.tensor([list(prompt)]))]
         laws = [to_numpy(otm.from_logits(z.double())) for z in logits]
         found += list(zip(*laws, to_numpy(logits[1].amax(dim=-1)).tolist(), strict=True))
@@ -105,7 +105,7 @@ def _compared(
     """Return the mean optimum, and by rule mean acceptance, TV, KL and distance to the frontier."""
     optima = np.array([float(otm.optimal_acceptance(problem)) for problem, _ in problems])
     rows = []
-    for name, (make, parameters) in counted(rules.items(), "rules"):
+    for name, (make, parameters) in with_progress(rules.items(), "rules"):
         for parameter in parameters:
             accepted, tv, kl = np.array(
                 [_point(make(parameter, top), problem) for problem, top in problems]
@@ -137,7 +137,7 @@ def _chains(pair: Pair, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     decoders = {(m, w): Fly(LENGTH, w, samples=m) for m in (1, 2) for w in WINDOWS}
     points: dict[tuple[int, int], list[tuple[float, float, float]]] = {key: [] for key in decoders}
     matches = np.zeros(LENGTH + 1)
-    for prompt in counted(prompts, "prompts of chains"):
+    for prompt in with_progress(prompts, "prompts of chains"):
         drafter, judge = Memoised(draft), Memoised(target)
         for key, decoder in decoders.items():
             found = loose_step(decoder, draft=drafter, target=judge, context=prompt)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import otm
 from otm._machine.arrays import inverse_cdf, to_numpy
-from otm._machine.progress import told
+from otm._machine.progress import report_phase
 
 from ..advise.laws import (
     RankLaw,
@@ -101,7 +101,7 @@ def laws_along(
         missing = [
             i for i, paths in enumerate(files) if not all(path.is_file() for path in paths.values())
         ]
-        told("texts", f"{start} of {len(tasks)}")
+        report_phase("texts", f"{start} of {len(tasks)}")
         texts = _texts(
             pair,
             [(prompts[group[i][0]], group[i][1]) for i in missing],

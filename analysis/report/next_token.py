@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import otm
 from otm._display import drawing, tabular
 from otm._machine.arrays import to_numpy
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 from otm.lossy.output import Distortion
 from otm.results.statistics import Estimate, t_quantile
 
@@ -67,7 +67,9 @@ def compare_next(
     After several prompts the table holds the means over them, with half-widths in place of the
     bounds.
     """
-    tables = [_table_of(one, k, samples, rng) for one in counted(found, "schemes after prompts")]
+    tables = [
+        _table_of(one, k, samples, rng) for one in with_progress(found, "schemes after prompts")
+    ]
     if len(found) > 1:
         rows = map(_mean_row, zip(*(table.rows for table in tables), strict=True))
         means = dataclasses.replace(tables[0], rows=tuple(rows))

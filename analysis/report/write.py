@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from otm._machine.progress import told
+from otm._machine.progress import report_phase
 
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically
@@ -72,13 +72,13 @@ def write_report(
             f"--out must be a folder, for report.html and report.md; got {str(out)!r}. Pass a "
             "folder."
         )
-    told("finished shards: reading")
+    report_phase("finished shards: reading")
     opened = open_run(run)
     costs = None if latency is None else read_latency(latency)
     advised = None if advice is None else read_advice(advice)
-    told("averages")
+    report_phase("averages")
     found = aggregate(opened)
-    told("answer and pages")
+    report_phase("answer and pages")
     answer = answer_run(opened, found, costs, advised)
     shown = view(opened, found, answer)
     page_data = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from otm._machine.arrays import Floats
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 from otm.engines import AcceptanceRecord
 from otm.losses import draft_rounding
 from otm.results.statistics import Estimate
@@ -131,7 +131,7 @@ def read_rules(
     """
     walks, owners, passages, others, held = [], [], list[ReadText](), [], 0
     wanted = len(written) or reader.sizes.texts
-    for number in counted(range(wanted), f"texts by {len(reader.rules)} rules"):
+    for number in with_progress(range(wanted), f"texts by {len(reader.rules)} rules"):
         owner = prompts.index(prompts[number % len(prompts)])  # the first that is the same
         text = (
             reader.given(prompts[owner], written[number])

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from otm._machine.progress import told
+from otm._machine.progress import report_phase
 
 from ..errors import AnalysisError
 from ..files import (
@@ -105,7 +105,7 @@ def measure_prompts(
     with _held(out):
         digest = Digest()
         started = (out / MANIFEST).is_file()
-        told("prompts and finished shards: reading")
+        report_phase("prompts and finished shards: reading")
         _check_run(out)
         stream = _digested(source, digest)
         if started:
@@ -135,7 +135,9 @@ def measure_prompts(
         manifest = write_or_check_manifest(out, manifest | {"options": dict(options or {})}, allow)
         run = run_identity(manifest)
         if wanted and place.scheduler is None and described["device"] == "cpu":
-            told("compiled code: loading; made anew once per installation, some ten seconds")
+            report_phase(
+                "compiled code: loading; made anew once per installation, some ten seconds"
+            )
             compile_table()  # before workers start, or each of them would
         tasks = (
             ShardTask(index, models, settings, tuple((p.index, p.text) for p in group), run)
@@ -169,7 +171,7 @@ def measure_trace_file(
     opened = open_trace(trace)
     rows = settings.shard_prompts
     with _held(out):
-        told("trace and finished shards: reading")
+        report_phase("trace and finished shards: reading")
         _check_run(out)
         count = opened.num_positions
         if count is None:
@@ -265,7 +267,7 @@ def _run(
     start, rows, contexts, written = math.inf, 0, 0, 0
     checked = NOTHING_CHECKED
     done = total - sum(min(size, total - index * size) for index in wanted)
-    told(f"{_unit(manifest)}s", f"{done:,} of {total:,}")
+    report_phase(f"{_unit(manifest)}s", f"{done:,} of {total:,}")
     for result in run_each(place, function, tasks, name=lambda task: f"shard {task.index}"):
         # Clocks of two machines differ, durations do not.
         start = min(start, time.monotonic() - result.seconds)
@@ -281,7 +283,7 @@ def _run(
         checked += result.checked
         done += min(size, total - result.index * size)
         rate = f"{contexts / (time.monotonic() - start):,.0f} positions per second"
-        told(f"{_unit(manifest)}s", f"{done:,} of {total:,}, {rate}")
+        report_phase(f"{_unit(manifest)}s", f"{done:,} of {total:,}, {rate}")
     finished = finished_shards(out)
     if keep_logits:
         join_logits(out, manifest)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import scipy
 
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 from otm.sequence import LanguageModel, SharedNoise
 from otm.sequence.models import Context, next_distributions
 from otm.sequence.noise_tree import noise_texts
@@ -83,7 +83,7 @@ def with_cleared_caches(
     contexts: Sequence[Context], what: str, *models: LanguageModel
 ) -> Iterator[Context]:
     """Yield contexts, with the models' caches cleared before each."""
-    for context in counted(contexts, what):
+    for context in with_progress(contexts, what):
         for model in models:
             _clear_caches(model)
         yield context

@@ -25,7 +25,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from otm._display.tabular import markdown
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 
 from ..errors import AnalysisError
 from ..files import read_small, shortened
@@ -120,7 +120,7 @@ def from_installed_packages(constraints: Path) -> Corpus:
     seen: set[bytes] = set()
     documents: list[Document] = []
     characters: Counter[str] = Counter()
-    for source, path in counted(files, "files with docstrings"):
+    for source, path in with_progress(files, "files with docstrings"):
         texts = [text for text in _docstrings(path) if _is_new(text, seen)]
         if texts:
             label = f"{source}:{path.name}:{len(documents)}"

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 
 from ..errors import AnalysisError
 from ..files import make_folder, write_atomically, write_json
@@ -346,7 +346,9 @@ def prepare(
     for side, (kind, rows) in enumerate(source.items()):
         parts = [rows[start : start + _WINDOWS] for start in range(0, len(rows), _WINDOWS)]
         shards[kind] = [work / f"{kind}-{number:05d}.safetensors" for number in range(len(parts))]
-        jobs = counted(list(zip(shards[kind], parts, strict=True)), f"shards of the target: {kind}")
+        jobs = with_progress(
+            list(zip(shards[kind], parts, strict=True)), f"shards of the target: {kind}"
+        )
         for number, (path, part) in enumerate(jobs):
             if not path.exists():
                 seed = recipe.seed + number + side * (1 << 20)

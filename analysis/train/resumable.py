@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from otm._machine.progress import told
+from otm._machine.progress import report_phase
 
 from ..errors import AnalysisError
 from ..files import content_digest, has_content, make_folder, write_atomically
@@ -106,7 +106,7 @@ class Training:
             torch.nn.utils.clip_grad_norm_(self.learner.model.parameters(), 1.0)
             optimiser.step()
             shown = f"{figure} {np.mean(recent[-100:]):.4f}"
-            told(f"steps of {self.name}", f"{step + 1:,} of {self.steps:,}, {shown}")
+            report_phase(f"steps of {self.name}", f"{step + 1:,} of {self.steps:,}, {shown}")
             if step + 1 in (*kept, self.steps) or time.monotonic() - saved > SAVE_EVERY:
                 write_checkpoint(
                     make_folder(folder(step + 1)),

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import otm
-from otm._machine.progress import counted
+from otm._machine.progress import with_progress
 
 from ..errors import AnalysisError
 from ..files import has_content, make_folder, open_atomically, read_json, shortened
@@ -143,7 +143,7 @@ def encode(tokenizer: Any, texts: list[str], kind: type = np.uint16) -> np.ndarr
     """Concatenate the encoded texts, an end-of-text token after each, as integers of a kind."""
     end = tokenizer.eos_token_id
     pieces: list[np.ndarray] = []
-    for start in counted(range(0, len(texts), 256), "batches to encode"):
+    for start in with_progress(range(0, len(texts), 256), "batches to encode"):
         for ids in tokenizer(texts[start : start + 256], add_special_tokens=False)["input_ids"]:
             pieces.append(np.asarray([*ids, end], dtype=kind))
     return np.concatenate(pieces)
@@ -237,7 +237,7 @@ def evaluate(model: LlamaForCausalLM, tokens: np.ndarray, num_bytes: int, contex
     """Score held-out tokens in disjoint windows, over a text of `num_bytes` UTF-8 bytes."""
     device = model.device
     total, scored = 0.0, len(tokens) - 1  # all but the first, each in one window
-    for start in counted(range(0, scored, context), "held-out windows"):
+    for start in with_progress(range(0, scored, context), "held-out windows"):
         window = tokens[start : start + context + 1].astype(np.int64)
         row = torch.from_numpy(window)[None].to(device)
         logits = model(row[:, :-1]).logits.float()

@@ -100,7 +100,7 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def told(what: str, part: str = "") -> None:
+def report_phase(what: str, part: str = "") -> None:
     """Report the current phase and the progress within the phase."""
     for running in _clocks:
         new = what != running.what
@@ -109,22 +109,22 @@ def told(what: str, part: str = "") -> None:
             running.show()
 
 
-def counted(
+def with_progress(
     items: Iterable[Item], what: str, *, total: int | None = None, done: int = 0
 ) -> Iterator[Item]:
     """Yield items, and report the number of the current one.
 
-    >>> list(counted("ab", "letters"))
+    >>> list(with_progress("ab", "letters"))
     ['a', 'b']
     """
     if total is None and isinstance(items, Sized):
         total = done + len(items)
     for number, item in enumerate(items, done + 1):
-        told(what, f"{number:,}" if total is None else f"{number:,} of {total:,}")
+        report_phase(what, f"{number:,}" if total is None else f"{number:,} of {total:,}")
         yield item
 
 
-def due(seconds: float) -> float:
+def announce_limit(seconds: float) -> float:
     """Announce the command's time limit, and return the end of the limit (`time.monotonic`)."""
     began = time.monotonic()
     for running in _clocks:

@@ -7,7 +7,14 @@ import time
 import pytest
 
 from otm._machine import progress
-from otm._machine.progress import INTERRUPTED, clock, counted, due, say, told
+from otm._machine.progress import (
+    INTERRUPTED,
+    announce_limit,
+    clock,
+    report_phase,
+    say,
+    with_progress,
+)
 
 Captured = pytest.CaptureFixture[str]
 
@@ -15,19 +22,22 @@ Captured = pytest.CaptureFixture[str]
 def test_a_phase_is_a_line_at_once_and_its_parts_come_with_the_clock(capsys, monkeypatch):
     monkeypatch.setattr(progress, "TICK", 60.0)
     with clock("loading"):
-        assert due(90.0) <= time.monotonic() + 90.0
-        told("texts", "1")
+        assert announce_limit(90.0) <= time.monotonic() + 90.0
+        report_phase("texts", "1")
         first = capsys.readouterr().err
-        assert list(counted("ab", "texts")) == ["a", "b"]
-        told("costs")
+        assert list(with_progress("ab", "texts")) == ["a", "b"]
+        report_phase("costs")
         say("the answer")
         say("a remark", error=True)
     assert first == "   0 of at most 90 s  texts: 1\n"
     shown = capsys.readouterr()
     assert [line.split()[-1] for line in shown.err.splitlines()] == ["costs", "remark"]
     assert shown.out == "the answer\n"
-    told("nobody is told")
-    assert list(counted(iter("ab"), "texts")) == ["a", "b"] and due(0.0) <= time.monotonic()
+    report_phase("nobody is told")
+    assert (
+        list(with_progress(iter("ab"), "texts")) == ["a", "b"]
+        and announce_limit(0.0) <= time.monotonic()
+    )
     assert capsys.readouterr().err == ""
 
 
