@@ -127,7 +127,7 @@ def test_the_first_pages_say_what_the_optimum_is_above_kseq_in_the_mean():
     for page in ("README.md", "docs/index.md"):
         says(
             page,
-            f"In the mean over {table['contexts']} contexts it is {gains[0]}, {gains[1]} and "
+            f"In the mean over {table['contexts']} contexts the gap is {gains[0]}, {gains[1]} and "
             f"{gains[2]} points with two, four and eight drafts",
         )
 
