@@ -75,7 +75,7 @@ def test_importing_the_plugin_imports_nothing_else():
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "['otm', 'otm.pytest_plugin']"
+    assert done.stdout.strip() == "['lazy_loader', 'otm', 'otm.pytest_plugin']"
 
 
 def test_pytest_finds_it():

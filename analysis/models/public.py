@@ -102,9 +102,13 @@ def fetch(name: str) -> Path:
     """Download a public model, check digests, convert the weights, and return the folder.
 
     Raises:
-        AnalysisError: without the gguf package, if the download fails or a
+        AnalysisError: on an unknown name, without the gguf package, if the download fails or a
             digest differs.
     """
+    if name not in PUBLIC:
+        raise AnalysisError(
+            f"A public model is one of {', '.join(PUBLIC)}; got {name!r}. Choose one."
+        )
     folder = converted_folder(name)
     if (folder / "config.json").is_file():
         return folder
