@@ -2,7 +2,8 @@
 
 The number of positional arguments tells most kinds apart: two for a tree and a generator, three for
 a step or a whole generation, four for a verifier that is handed its drafts, five if it takes raw
-logits and a temperature. The rest is found out by calling it on small inputs of each kind.
+logits and a temperature. Names and annotations tell a tree, a request and a generator. The rest is
+found out by calling it on small inputs of each kind.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -153,10 +154,10 @@ def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] 
     if 5 in number:
         return LogitCandidate
     if 3 in number:
-        return GenerationCandidate if reads_a_request(function) else StepCandidate
+        return GenerationCandidate if _takes_a_request(function) else StepCandidate
     if 2 not in number:
         return None
-    if not reads_a_tree(function):
+    if not _takes_a_tree(function):
         raise InvalidParameter(
             "A function of two arguments is a kernel of trees, verify(tree, rng); this one reads "
             "nothing of its tree. Pass verify(draft, target, drafts, uniforms), or an "
@@ -165,57 +166,49 @@ def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] 
     return TreeCandidate
 
 
-def reads_a_tree(function: Callable[..., Any]) -> bool:
-    """True if a function of two arguments reads attributes of a tree from the first."""
+def _said_of(function: Callable[..., Any], place: int) -> str:
+    """Return the name and the annotation of an argument."""
+    parameter = list(inspect.signature(function).parameters.values())[place]
+    return f"{parameter.name} {parameter.annotation}".lower()
+
+
+def _takes_a_tree(function: Callable[..., Any]) -> bool:
+    """True if the first argument is called a tree, or read as one in a trial call."""
+    if "tree" in _said_of(function, 0):
+        return True
     laws = np.stack([SMALL_DRAFT[0]] * 3), np.stack([SMALL_TARGET[0]] * 3)
-    tree = _WatchedTree(np.asarray([0, 0, 1]), np.asarray([-1, 0, 0]), *laws, replacement=True)
-    return _watched(_WatchedTree, function, tree, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    tree = _Watched(DraftedTree(np.asarray([0, 0, 1]), np.asarray([-1, 0, 0]), *laws, True), rng)
+    return tree.is_read(function, tree, rng)
 
 
-def reads_a_request(function: Callable[..., Any]) -> bool:
-    """True if a function of three arguments reads attributes of a request from the third."""
-    ids = np.asarray([[0, 1]])
-    request = _WatchedRequest(
-        ids,
-        np.ones_like(ids),
-        1,
-        temperature=1.0,
-        top_k=None,
-        top_p=None,
-        min_p=None,
-        end=None,
-        rng=np.random.default_rng(0),
-    )
-    return _watched(_WatchedRequest, function, generations.DRAFT, generations.TARGET, request)
+def _takes_a_request(function: Callable[..., Any]) -> bool:
+    """True if the third argument is called a request, or read as one in a trial call."""
+    said = _said_of(function, 2)
+    if "request" in said or "rng" in said or "generator" in said:
+        return "request" in said
+    ids, rng = np.asarray([[0, 1]]), np.random.default_rng(0)
+    plain = generations.Request(ids, np.ones_like(ids), 1, 1.0, None, None, None, None, rng)
+    request = _Watched(plain, rng)
+    return request.is_read(function, generations.DRAFT, generations.TARGET, request)
 
 
 class _Watched:
-    """Mixin that records whether any public attribute was read."""
+    """A stand-in for an argument of a trial call that notes a read of any attribute.
 
-    read: ClassVar[bool] = False
+    Attributes that the argument lacks are those of the generator that it may be instead.
+    """
 
-    def __getattribute__(self, name: str) -> Any:
-        kind: Any = type(self)
-        own = {*kind.__dataclass_fields__, *dir(kind)}
-        # what every object has says nothing: a function may ask for the class of its argument
-        kind.read = kind.read or name == "__dict__" or (name in own and not name.startswith("_"))
-        return super().__getattribute__(name)
-
-
-class _WatchedTree(_Watched, DraftedTree):
-    """A drafted tree that records whether any attribute was read."""
-
-
-class _WatchedRequest(_Watched, generations.Request):
-    """A request that records whether any attribute was read, and else acts as the generator."""
+    def __init__(self, thing: object, rng: np.random.Generator) -> None:
+        self._thing, self._rng, self._read = thing, rng, False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "rng"), name)
+        own = name in dir(self._thing)
+        self._read = self._read or own
+        return getattr(self._thing if own else self._rng, name)
 
-
-def _watched(kind: type[_Watched], function: Callable[..., Any], *arguments: Any) -> bool:
-    """True if a function reads a watched argument, even where the call fails."""
-    kind.read = False
-    with np.errstate(all="ignore"), contextlib.suppress(Exception, SystemExit):
-        function(*arguments)
-    return kind.read
+    def is_read(self, function: Callable[..., Any], *arguments: Any) -> bool:
+        """True if a function reads the argument, even where the call fails."""
+        with np.errstate(all="ignore"), contextlib.suppress(Exception, SystemExit):
+            function(*arguments)
+        return self._read
