@@ -30,7 +30,6 @@ from otm.audit.blocks import ManyBlocksCandidate
 from otm.audit.candidate import FunctionCandidate
 from otm.audit.classification import arguments_of
 from otm.audit.drafted import DraftedCandidate
-from otm.audit.one_token import IntegrableTokenCandidate
 from otm.audit.report import PASSED, Audit
 from otm.audit.templates import template
 from otm.audit.token_log import InvalidRecord
@@ -48,8 +47,8 @@ KINDS: dict[str, type[Any]] = {
 }
 """Kind of callable by mode."""
 
-AUDITED: dict[str, tuple[type[Any], str]] = {
-    "exact": (IntegrableTokenCandidate, "one token on given uniforms"),
+AUDITED: dict[str, tuple[Any, str]] = {
+    "exact": ((audit.TokenCandidate, audit.VerifierCandidate), "one token on given uniforms"),
     "sequence": (audit.BlockCandidate, "a block on given uniforms"),
     "sampled": (DraftedCandidate, "a token or a block"),
 }
@@ -149,15 +148,27 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
     errors = Errors(
         detect=options.detect or None, false_alarm=options.false_alarm, missed=options.missed
     )
-    if None not in (options.log, options.same_text):
-        raise InvalidParameter("--log and --same-text are two audits; got both. Drop one of them.")
-    if options.log is not None or options.same_text is not None:
-        if options.callable is not None:
-            raise InvalidParameter(
-                "A log is audited without a callable; got both. Drop one of them."
-            )
-        if options.log is not None:
-            return _log(options, errors), None, Scope()
+    log, texts = options.log is not None, options.same_text is not None
+    none, called = not (log or texts), options.callable is not None
+    _refuse_if(
+        ("--log and --same-text are two audits; got both. Drop one of them.", log and texts),
+        ("A log is audited without a callable; got both. Drop one of them.", called and not none),
+        (
+            "--same-seed is of two runs; got none. Name them: --same-text A B.",
+            none and options.same_seed,
+        ),
+        (
+            "--expected is of a record of acceptance; got none. Name it with --log FILE.",
+            none and options.expected is not None,
+        ),
+        (
+            f"An audit needs {_NAMED}, or --log FILE; got neither. See otm audit --help.",
+            none and not called,
+        ),
+    )
+    if log:
+        return _log(options, errors), None, Scope()
+    if texts:
         compared = audit.same_text(
             *options.same_text,
             same_seed=options.same_seed,
@@ -165,16 +176,6 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
             errors=errors,
         )
         return compared, None, Scope()
-    if options.same_seed:
-        raise InvalidParameter("--same-seed is of two runs; got none. Name them: --same-text A B.")
-    if options.expected is not None:
-        raise InvalidParameter(
-            "--expected is of a record of acceptance; got none. Name it with --log FILE."
-        )
-    if options.callable is None:
-        raise InvalidParameter(
-            f"An audit needs {_NAMED}, or --log FILE; got neither. See otm audit --help."
-        )
     candidate = _candidate(options)
     pair = _pair(options)
     block = (
@@ -227,11 +228,21 @@ def _laws(options: SimpleNamespace, default: Sequence[int]) -> list[Law]:
 
 def _pair(options: SimpleNamespace) -> Any:
     """Return the laws given by --draft-probs and --target-probs, None without these options."""
-    if (options.draft_probs is None) != (options.target_probs is None):
-        raise InvalidParameter(
-            "--draft-probs and --target-probs go together; got one of them. Give both, or neither."
+    pair = options.draft_probs, options.target_probs
+    _refuse_if(
+        (
+            "--draft-probs and --target-probs go together; got one of them. Give both, or neither.",
+            pair.count(None) == 1,
         )
-    return None if options.draft_probs is None else (options.draft_probs, options.target_probs)
+    )
+    return None if None in pair else pair
+
+
+def _refuse_if(*rules: tuple[str, bool]) -> None:
+    """Raise `InvalidParameter` with the first message whose condition holds."""
+    for said, broken in rules:
+        if broken:
+            raise InvalidParameter(said)
 
 
 def _candidate(options: SimpleNamespace) -> Candidate:
@@ -282,18 +293,22 @@ def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
     mode = options.mode
     if mode == "auto" and (tree or logits):
         mode = "tree" if tree else "logits"
-    if tree and mode != "tree":
-        raise InvalidParameter(f"--siblings is of --mode tree; got --mode {mode}. Drop it.")
-    if logits and mode != "logits":
-        raise InvalidParameter(
+    _refuse_if(
+        (
+            f"--siblings is of --mode tree; got --mode {mode}. Drop it.",
+            bool(tree) and mode != "tree",
+        ),
+        (
             "--temperatures, --top-k, --top-p, --min-p and --order are of --mode logits; got "
-            f"--mode {mode}. Drop them."
-        )
-    if mode in KINDS and (options.uniforms is not None or options.batched):
-        raise InvalidParameter(
+            f"--mode {mode}. Drop them.",
+            bool(logits) and mode != "logits",
+        ),
+        (
             "--uniforms and --batched are of callables that are handed their drafts; got --mode "
-            f"{mode}. Drop them."
-        )
+            f"{mode}. Drop them.",
+            mode in KINDS and (options.uniforms is not None or options.batched),
+        ),
+    )
     return mode, tree | logits
 
 
