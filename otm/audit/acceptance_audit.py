@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from otm._display import drawing
 from otm.audit.budget import USUAL, Errors, check_errors
 from otm.audit.evidence import deviation
-from otm.audit.report import Coverage, SingleAudit, Verdict, facts, format_probability
+from otm.audit.report import Audit, Coverage, Verdict, facts, format_probability
 from otm.engines import AcceptanceRecord, read_acceptance
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, plain_reals
@@ -46,7 +46,7 @@ _UNCERTAIN = 0.05
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AcceptanceAudit(SingleAudit):
+class AcceptanceAudit(Audit):
     """The verdict of recorded acceptance counts on an engine; `str` gives the report in Markdown.
 
     Attributes:

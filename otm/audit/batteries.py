@@ -21,7 +21,7 @@ from otm.audit.candidate import NOISE, Candidate, Check, FunctionCandidate, Scop
 from otm.audit.classification import classify
 from otm.audit.draft_noise import check_of_steps
 from otm.audit.one_token import TokenCandidate
-from otm.audit.report import FAILED, PASSED, Audit, Coverage, SingleAudit, Verdict, listing, merged
+from otm.audit.report import FAILED, PASSED, Audit, Coverage, Verdict, listing, merged
 from otm.audit.sampled_audit import SampledAudit
 from otm.audit.tracing.answers import CandidateFailure
 from otm.audit.tracing.intercept.interception import preserved
@@ -37,7 +37,6 @@ class BatteryAudit(Audit):
     """The audits of one candidate on many instances, with the smallest failing instance.
 
     Attributes:
-        audits: one for each check that was carried out, by its name.
         counterexample: the audit of the smallest problem found on which it fails; None if none was
             looked for or found.
         left_out: what was asked for and not tested, and why.
@@ -51,14 +50,13 @@ class BatteryAudit(Audit):
             is.
     """
 
-    audits: dict[str, SingleAudit]
-    counterexample: SingleAudit | None = None
+    counterexample: Audit | None = None
     left_out: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
     checks: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     raised: Mapping[str, str] = dataclasses.field(default_factory=dict)
     taken_for: str = ""
-    steps: Mapping[str, SingleAudit] = dataclasses.field(default_factory=dict)
+    steps: Mapping[str, Audit] = dataclasses.field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -76,7 +74,7 @@ class BatteryAudit(Audit):
         return verdict
 
     @property
-    def failed(self) -> dict[str, SingleAudit]:
+    def failed(self) -> dict[str, Audit]:
         """The audits whose output does not have the target's law, by more than an ε if any is."""
         by_verdict = (self._of(verdict) for verdict in FAILED)
         return next(filter(None, by_verdict), {})
@@ -103,11 +101,6 @@ class BatteryAudit(Audit):
     def false_alarm(self) -> float:
         """Probability at most that a lossless candidate is called "not lossless"."""
         return self.coverage.false_alarm
-
-    @property
-    def parts(self) -> Mapping[str, SingleAudit]:
-        """The audit of each instance."""
-        return self.audits
 
     def picture(self, ax: Any) -> None:
         """Draw the worst total variations as bars."""
@@ -190,7 +183,7 @@ class BatteryAudit(Audit):
         names = self._of(verdict)
         return f"{verdict.capitalize()}: {'; '.join(names)}." if names else ""
 
-    def _of(self, verdict: Verdict) -> dict[str, SingleAudit]:
+    def _of(self, verdict: Verdict) -> dict[str, Audit]:
         return {name: audit for name, audit in self.audits.items() if audit.verdict == verdict}
 
     def example(self) -> str:
@@ -204,7 +197,7 @@ TO_COME = "an interruption"
 """The reason in a report of an interrupted battery."""
 
 
-def _extent(audit: SingleAudit) -> tuple[float, float]:
+def _extent(audit: Audit) -> tuple[float, float]:
     """Return the total variation, with samples both ends of the interval."""
     high = audit.total_variation.high if isinstance(audit, SampledAudit) else audit.severity
     return audit.severity, high
@@ -225,7 +218,10 @@ def battery(
     target: object = None,
     noise: str | None = None,
 ) -> BatteryAudit:
-    """Audit a callable of any kind, by integration where possible and by samples as well.
+    """Audit a callable of any kind, by integration where possible and by samples elsewhere.
+
+    Samples are drawn of the instances that are too large to integrate, none where all are small
+    enough; and of all kinds of instances where nothing can be integrated.
 
     Args:
         candidate: a function of one token or of a block, a step, a kernel of trees or a generation
@@ -324,7 +320,7 @@ def _checks(candidate: Candidate, scope: Scope) -> list[Check]:
 
 def _with_steps(found: BatteryAudit, candidate: Candidate, scope: Scope) -> BatteryAudit:
     """Add an audit of several steps to the battery of a lossless verifier of blocks."""
-    steps: dict[str, SingleAudit] = {}
+    steps: dict[str, Audit] = {}
     followed = found.verdict == "lossless" and not found.reason and scope.noise is None
     for noise in NOISE[:2] if followed and isinstance(candidate, BlockCandidate) else ():
         scope.deadline.start(share=_BESIDE, with_spare=True)
@@ -393,7 +389,7 @@ class _Progress:
 
     candidate: Candidate
     scope: Scope
-    audits: dict[str, SingleAudit] = dataclasses.field(default_factory=dict)
+    audits: dict[str, Audit] = dataclasses.field(default_factory=dict)
     done: dict[str, Check] = dataclasses.field(default_factory=dict)
     raised: dict[str, tuple[Check, OtmError]] = dataclasses.field(default_factory=dict)
     late: dict[tuple[str, str], list[str]] = dataclasses.field(default_factory=dict)
@@ -503,7 +499,7 @@ def with_counterexample(found: BatteryAudit, scope: Scope) -> BatteryAudit:
     return dataclasses.replace(found, counterexample=shrunk or failed[smallest])
 
 
-def _size(audit: SingleAudit) -> tuple[float, ...]:
+def _size(audit: Audit) -> tuple[float, ...]:
     """Order audits by drafts, tokens and vocabulary, then by the severity of the failure."""
     covered = audit.coverage
     return (*covered.drafts, *covered.tokens, *covered.vocabulary, -audit.severity)

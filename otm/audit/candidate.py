@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from otm.audit.budget import USUAL, Deadline, Errors, check_errors
 from otm.audit.callables import one_per_draft_and_one
-from otm.audit.report import PASSED, SingleAudit
+from otm.audit.report import PASSED, Audit
 from otm.audit.tracing.answers import (
     CandidateFailure,
     integer_of,
@@ -208,10 +208,10 @@ class Check:
     setting: str
     group: str
     kind: Literal["exact", "sampled"]
-    run: Callable[..., SingleAudit]
+    run: Callable[..., Audit]
     needed: bool = True
     kept: float = 0.0
-    shrink: Callable[[], SingleAudit | None] | None = None
+    shrink: Callable[[], Audit | None] | None = None
     again: str = ""
 
     @property
@@ -224,7 +224,7 @@ class Check:
         """True if one of the words is the kind of the check, or a part of the name."""
         return any(word == self.kind or word in self.name for word in words)
 
-    def __call__(self) -> SingleAudit:
+    def __call__(self) -> Audit:
         """Run the check, and fail unless the candidate passes.
 
         Raises:

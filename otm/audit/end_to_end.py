@@ -22,7 +22,7 @@ import abc
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +35,7 @@ from otm.audit.budget import DETECT_END_TO_END, USUAL, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope, as_kind
 from otm.audit.drafted import ErrorBudgetSplit
 from otm.audit.integration import (
+    Facts,
     IntegratedAudit,
     Next,
     Row,
@@ -42,7 +43,7 @@ from otm.audit.integration import (
     completions,
     decided,
 )
-from otm.audit.report import STATE, Coverage, SingleAudit
+from otm.audit.report import STATE, Audit, Coverage
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit, audit_of_draws
 from otm.audit.tracing.answers import CandidateFailure, Failed, outcome_of
 from otm.audit.tracing.branching import MOST_SECONDS
@@ -87,7 +88,6 @@ class JointAudit(IntegratedAudit):
 
     drafts: ClassVar[str] = "draw"
     outcome: ClassVar[str] = "tokens"
-    ways: ClassVar[Mapping[str, str]] = {"branched": "branching on every draw: {cells} executions"}
 
     def picture(self, ax: Any) -> None:
         """Draw the total variation as a bar."""
@@ -102,13 +102,9 @@ class JointAudit(IntegratedAudit):
         """Return the tokens with the largest deviation."""
         return f"worst {self.worst}"
 
-    def arguments(self) -> list[tuple[str, str]]:
-        """Return the instance."""
-        return [("instance", self.tested.instances[0])]
-
-    def side_information(self) -> list[tuple[str, str]]:
-        """Return no rows."""
-        return []
+    def around(self, distance: Facts) -> Facts:
+        """Return the instance and the distance."""
+        return [("instance", self.tested.instances[0]), *distance]
 
 
 WrittenAudit = JointAudit | SampledAudit
@@ -320,7 +316,7 @@ class _TimeLeft:
         self.branching = _BRANCHING * self.seconds
         self.reason = ""
 
-    def spend(self, check: Check) -> SingleAudit:
+    def spend(self, check: Check) -> Audit:
         """Carry out one audit within a part of the time."""
         scope, watch = self.scope, Stopwatch()
         if self.reason and not check.needed:

@@ -9,7 +9,7 @@ import textwrap
 from typing import Any
 
 from otm.audit.batteries import BatteryAudit
-from otm.audit.report import Audit, SingleAudit
+from otm.audit.report import Audit
 
 
 def as_json(audit: Audit, path: str = "", options: dict[str, Any] | None = None) -> str:
@@ -55,7 +55,7 @@ def as_json(audit: Audit, path: str = "", options: dict[str, Any] | None = None)
     return json.dumps(found, ensure_ascii=False, indent=2)
 
 
-def as_test(audit: SingleAudit, name: str) -> str:
+def as_test(audit: Audit, name: str) -> str:
     """Return a counterexample as a test of pytest, which fails until the callable is mended.
 
     Args:

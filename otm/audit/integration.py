@@ -33,8 +33,8 @@ from otm.audit.report import (
     MOST_ENTRIES,
     PROBING,
     STATE,
+    Audit,
     Coverage,
-    SingleAudit,
     Verdict,
     coverage_of_problem,
     facts,
@@ -83,6 +83,9 @@ _HOW = {
     "{cells} cells",
 }
 
+Facts = list[tuple[str, str]]
+"""Rows of a report: names and figures."""
+
 Row = tuple[int, ...]
 """Tokens, one after the other."""
 
@@ -91,7 +94,7 @@ Next = Callable[[Row], NDArray[np.float64]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class IntegratedAudit(SingleAudit):
+class IntegratedAudit(Audit):
     """An audit that knows the law of the output.
 
     Attributes:
@@ -105,7 +108,6 @@ class IntegratedAudit(SingleAudit):
             exceeded with a probability of at most 1e-9; 0 where it was no black box.
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
-        ways: how a law is found by each method, in words.
         drafts, outcome: what it was found over every one of, and what came out, in words.
     """
 
@@ -118,17 +120,12 @@ class IntegratedAudit(SingleAudit):
     method: Method = "kernel"
     cells: int = 0
 
-    ways: ClassVar[Mapping[str, str]] = _HOW
     drafts: ClassVar[str]
     outcome: ClassVar[str]
 
     @abc.abstractmethod
-    def arguments(self) -> list[tuple[str, str]]:
-        """Return the rows of the report that describe the instance."""
-
-    @abc.abstractmethod
-    def side_information(self) -> list[tuple[str, str]]:
-        """Return further rows of the report."""
+    def around(self, distance: Facts) -> Facts:
+        """Return the instance, the distance of the laws, and side information, a row each."""
 
     @abc.abstractmethod
     def footnote(self) -> str:
@@ -190,7 +187,7 @@ class IntegratedAudit(SingleAudit):
     @property
     def how(self) -> str:
         """The method that found the law."""
-        return self.ways[self.method].format(
+        return _HOW[self.method].format(
             drafts=self.drafts, cells=self.cells, unproved=self.unproved
         )
 
@@ -211,18 +208,14 @@ class IntegratedAudit(SingleAudit):
         odds = (
             f"comes out with {shown(self.law[worst])}, should with {shown(self.target_law[worst])}"
         )
-        rows = [
-            *self.arguments(),
+        distance = [
             ("total variation", f"**{shown(self.total_variation)}** {allowed}"),
             ("KL(q‖π)", f"{shown(self.kl)} nats"),
             (f"worst {self.outcome}", f"{worst[0] if len(worst) == 1 else worst}: {odds}"),
-            *self.side_information(),
-            *self._at_large(),
-            ("how", self.how),
         ]
-        return [facts(rows)]
+        return [facts([*self.around(distance), *self._at_large(), ("how", self.how)])]
 
-    def _at_large(self) -> list[tuple[str, str]]:
+    def _at_large(self) -> Facts:
         """Return the sum of all small deviations over the vocabulary of a language model."""
         if self.verdict != "not exact":
             return []
@@ -324,20 +317,15 @@ class ExactAudit(IntegratedAudit):
         accepted, best = format_probability(self.membership), format_probability(self.optimum)
         return f"acceptance {accepted}, optimum {best}"
 
-    def arguments(self) -> list[tuple[str, str]]:
-        """Return the laws."""
-        problem = self.problem
+    def around(self, distance: Facts) -> Facts:
+        """Return the laws, the distance, acceptance and optimum."""
+        problem, shown = self.problem, format_probability
+        rule = "" if self.rule is None else f"; by the rule {shown(self.rule)}"
         return [
             ("draft p", f"{format_probabilities(problem.draft)}, drafts by `{problem.law!r}`"),
             ("target q", format_probabilities(problem.target)),
             ("output π", format_probabilities(self.law)),
-        ]
-
-    def side_information(self) -> list[tuple[str, str]]:
-        """Return the rows on acceptance and optimum."""
-        shown = format_probability
-        rule = "" if self.rule is None else f"; by the rule {shown(self.rule)}"
-        return [
+            *distance,
             ("acceptance", f"by membership {shown(self.membership)}{rule}"),
             ("optimum", f"{shown(self.optimum)}; gap {shown(self.gap)}"),
         ]
@@ -458,22 +446,18 @@ class SequenceAudit(IntegratedAudit):
         where = "" if self.first_position is None else f"from position {self.first_position}, "
         return f"{where}{format_probability(self.tokens_per_call)} tokens per call"
 
-    def arguments(self) -> list[tuple[str, str]]:
-        """Return the models."""
-        return [
-            ("block", f"γ = {self.num_drafts} drafts, after context {self.context}"),
-            ("draft p", _written(self.draft_tables)),
-            ("target q", _written(self.target_tables)),
-        ]
-
-    def side_information(self) -> list[tuple[str, str]]:
-        """Return the total variation by length, the first failing position, and tokens per call."""
+    def around(self, distance: Facts) -> Facts:
+        """Return the models, the distance, also by length, and tokens per call."""
         shown, first, accepted = format_probability, self.first_position, ""
         if self.accepted is not None:
             accepted = f"; {shown(self.accepted)} of them counted as accepted"
         by_length = ", ".join(map(shown, self.prefix_variations))
         where = "" if first is None else f"; fails from position {first}"
         return [
+            ("block", f"γ = {self.num_drafts} drafts, after context {self.context}"),
+            ("draft p", _written(self.draft_tables)),
+            ("target q", _written(self.target_tables)),
+            *distance,
             ("by length", f"first 1, 2, … tokens: {by_length}{where}"),
             ("tokens per call", f"{shown(self.tokens_per_call)}{accepted}"),
         ]

@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from otm._display import drawing
 from otm.audit.budget import DETECT, USUAL, Errors, check_errors
 from otm.audit.evidence import deviation, log_mean
-from otm.audit.report import Coverage, SingleAudit, Verdict, facts
+from otm.audit.report import Audit, Coverage, Verdict, facts
 from otm.audit.token_log import LogRecord, read_log
 from otm.drafts import IID, CountedLaw, Law, WithoutReplacement
 from otm.errors import InvalidParameter
@@ -65,7 +65,7 @@ optimum.
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LogAudit(SingleAudit):
+class LogAudit(Audit):
     """The evidence of a log about the server behind the log; `str` gives the report in Markdown.
 
     Attributes:

@@ -237,11 +237,15 @@ class Audit(OneTable):
         reason: what stood in the way of an exact law, "a random number was converted to a plain
             float" say; empty if nothing did.
         detail: what the headline says beside the verdict, where a number does not.
+        again: Python that repeats it, with {} for the candidate's name; "" where none can.
+        audits: of a battery, one for each check that was carried out, by its name.
     """
 
     name: str
     reason: str = ""
     detail: str = ""
+    again: str = ""
+    audits: Mapping[str, Audit] = dataclasses.field(default_factory=dict)
 
     @property
     @abc.abstractmethod
@@ -259,9 +263,10 @@ class Audit(OneTable):
         """The total variation to the target: exact, or the lower end of the 95 % interval."""
 
     @property
-    @abc.abstractmethod
     def parts(self) -> Mapping[str, Audit]:
         """The parts of the audit, by instance: the audit alone, except for a battery."""
+        alone = self.coverage.instances
+        return self.audits or ({", ".join(alone): self} if alone else {})
 
     @abc.abstractmethod
     def row(self) -> tuple[str, str, str]:
@@ -322,22 +327,6 @@ class Audit(OneTable):
     def _draw(self, ax: Any) -> None:
         self.picture(ax)
         ax.set_title(f"{self.name}: {self.verdict}", fontsize=10)
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SingleAudit(Audit):
-    """An audit of one instance.
-
-    Attributes:
-        again: Python that repeats it, with {} for the candidate's name; "" where none can.
-    """
-
-    again: str = ""
-
-    @property
-    def parts(self) -> Mapping[str, Audit]:
-        """The audit itself, as the only part."""
-        return {", ".join(self.coverage.instances): self}
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:

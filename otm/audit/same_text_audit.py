@@ -42,7 +42,7 @@ from otm._display import drawing
 from otm._machine.arrays import Floats
 from otm.audit.budget import USUAL, Errors, check_errors
 from otm.audit.evidence import noise_limit
-from otm.audit.report import Coverage, SingleAudit, Verdict, facts, listing
+from otm.audit.report import Audit, Coverage, Verdict, facts, listing
 from otm.audit.text_log import LoggedText, Token, nameless, read_texts
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
@@ -93,7 +93,7 @@ class Place(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SameTextAudit(SingleAudit):
+class SameTextAudit(Audit):
     """The comparison of two runs of the same prompts; `str` gives the report in Markdown.
 
     Attributes:

@@ -32,8 +32,8 @@ from otm.audit.report import (
     LONGER_STATE,
     SAMPLES,
     STATE,
+    Audit,
     Coverage,
-    SingleAudit,
     Verdict,
     facts,
     format_probability,
@@ -93,7 +93,7 @@ class Drawing(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SampledAudit(SingleAudit):
+class SampledAudit(Audit):
     """The evidence of samples about a verifier on one problem; `str` gives the report in Markdown.
 
     Attributes:

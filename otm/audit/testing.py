@@ -18,7 +18,7 @@ from otm.audit import exports, standard_problems as standard
 from otm.audit.batteries import BatteryAudit, battery, candidate_of
 from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
 from otm.audit.candidate import Check, Scope, check_names
-from otm.audit.report import PASSED, SingleAudit
+from otm.audit.report import PASSED, Audit
 from otm.audit.tracing.intercept.interception import preserved
 from otm.drafts import Law
 from otm.errors import InvalidParameter, MissingPackage
@@ -160,7 +160,7 @@ def _timed(check: Check, scope: Scope) -> Check:
     """Return a check with the full deadline and a fixed seed, for any order of the tests."""
     deadline = scope.deadline
 
-    def run() -> SingleAudit:
+    def run() -> Audit:
         deadline.restart(deadline.seconds)
         with preserved(seed=scope.seed % 2**32):
             try:
