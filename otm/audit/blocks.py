@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
+from otm._machine.arrays import Floats
 from otm.audit import shrinking, standard_problems as standard
 from otm.audit.budget import USUAL, Errors
 from otm.audit.callables import count_uniforms
@@ -43,6 +45,8 @@ from otm.audit.tracing.answers import CandidateFailure, naming_failures
 from otm.pmf import RNGLike, check_count, check_counts, check_rng
 from otm.sequence.models import LanguageModel, TableModel
 
+Tokens = NDArray[np.int64]
+
 _FEW_ROWS = 5
 """Rows of a batch that is looked at for rows that are mixed up."""
 
@@ -66,13 +70,7 @@ class ManyBlocksCandidate(DraftedCandidate):
     """A candidate that verifies drafted blocks of γ positions."""
 
     @abc.abstractmethod
-    def verify_rows(
-        self,
-        draft: NDArray[np.float64],
-        target: NDArray[np.float64],
-        drafts: NDArray[np.int64],
-        rng: np.random.Generator,
-    ) -> NDArray[np.int64]:
+    def verify_rows(self, draft: Floats, target: Floats, drafts: Tokens, rng: Generator) -> Tokens:
         """Return tokens `(m, γ+1)`, −1 after the end of a row, for laws `(m, γ, V)` and
         `(m, γ+1, V)` and drafts `(m, γ)`.
         """
@@ -103,7 +101,7 @@ class ManyBlocksCandidate(DraftedCandidate):
             for gamma in scope.num_drafts or lengths
         ]
 
-    def drawing(self, given: Models, rng: np.random.Generator) -> Drawing:
+    def drawing(self, given: Models, rng: Generator) -> Drawing:
         """Return the sampler of blocks of γ + 1 tokens, completed by the target, as numbers in base
         V.
         """
@@ -122,13 +120,7 @@ class ManyBlocksCandidate(DraftedCandidate):
             (num_tokens,) * (gamma + 1),
         )
 
-    def _draw(
-        self,
-        p: list[NDArray[np.float64]],
-        q: list[NDArray[np.float64]],
-        rng: np.random.Generator,
-        size: int,
-    ) -> Drawn:
+    def _draw(self, p: list[Floats], q: list[Floats], rng: Generator, size: int) -> Drawn:
         """Draft blocks from laws by length, verify each, and complete the outputs by the target."""
         gamma, num_tokens = len(p), p[0].shape[-1]
         drafts = _continued(np.full((size, gamma), -1), p, rng)
@@ -158,13 +150,7 @@ class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate
     description: ClassVar[str] = "a verifier of blocks"
     called: ClassVar[str] = "verify(draft (γ, V), target (γ+1, V), drafts (γ,), uniforms)"
 
-    def verify_rows(
-        self,
-        draft: NDArray[np.float64],
-        target: NDArray[np.float64],
-        drafts: NDArray[np.int64],
-        rng: np.random.Generator,
-    ) -> NDArray[np.int64]:
+    def verify_rows(self, draft: Floats, target: Floats, drafts: Tokens, rng: Generator) -> Tokens:
         """Call the function row by row."""
         size, gamma, num_tokens = draft.shape
         found = np.full((size, gamma + 1), -1, dtype=np.int64)
@@ -206,26 +192,20 @@ class BlockBatchCandidate(KernelCandidate, ManyBlocksCandidate):
     description: ClassVar[str] = "a kernel of batches of blocks with randomness of its own"
     called: ClassVar[str] = "verify(draft (m, γ, V), target (m, γ+1, V), drafts (m, γ), rng)"
 
-    def verify_rows(
-        self,
-        draft: NDArray[np.float64],
-        target: NDArray[np.float64],
-        drafts: NDArray[np.int64],
-        rng: np.random.Generator,
-    ) -> NDArray[np.int64]:
+    def verify_rows(self, draft: Floats, target: Floats, drafts: Tokens, rng: Generator) -> Tokens:
         """Call the kernel once, and check the answer."""
         with naming_failures():
             answer = self.verify(draft, target, drafts.copy(), rng)
             return _read_blocks(answer, len(drafts), draft.shape[1] + 1, draft.shape[2])
 
-    def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[BlockBatchCandidate, str]:
-        """Return the kernel called on `rows` rows at a time, and a text that names mixed-up rows.
+    def in_batches(self, rows: int) -> BlockBatchCandidate:
+        """Return the kernel called on `rows` rows at a time.
 
-        The tokens of each row are renamed by the number of the row, and back. The text says which
-        rows are answered for each other where each is certain of a token of its own.
+        The tokens of each row are renamed by the number of the row, and back: rows that have laws
+        of their own are given different laws.
         """
 
-        def called(draft: Any, target: Any, drafts: Any, rng: Any) -> NDArray[np.int64]:
+        def called(draft: Any, target: Any, drafts: Any, rng: Any) -> Tokens:
             by, num_tokens = np.arange(len(drafts))[:, None] % rows, draft.shape[-1]
             before = ((np.arange(num_tokens) - by) % num_tokens)[:, None]
             p, q = (np.take_along_axis(laws, before, axis=-1) for laws in (draft, target))
@@ -234,12 +214,16 @@ class BlockBatchCandidate(KernelCandidate, ManyBlocksCandidate):
             blocks = np.concatenate([self.verify_rows(p[i], q[i], x[i], rng) for i in parts])
             return np.where(blocks < 0, -1, (blocks - by) % num_tokens)
 
+        return dataclasses.replace(self, verify=called)
+
+    def mixed_up(self, rng: Generator) -> str:
+        """Name the rows that are answered for each other where each is certain of its own token."""
         own = list(range(_FEW_ROWS))
         laws = np.repeat(np.eye(_FEW_ROWS)[:, None], 2, axis=1)
         found = self.verify_rows(laws[:, :1], laws, np.asarray(own)[:, None], rng)[:, 0].tolist()
-        mixed_up = sorted(found) == own != found
-        said = f"rows mixed up, rows {own} of a batch have the answers to rows {found}" * mixed_up
-        return dataclasses.replace(self, verify=called), said
+        if own == found or own != sorted(found):
+            return ""
+        return f"rows mixed up, rows {own} of a batch have the answers to rows {found}"
 
 
 def sequence(
@@ -378,7 +362,7 @@ def sampled_blocks(
     return candidate.sampled(Models(draft, target, num_drafts, context), generator, errors)
 
 
-def _by_length(tables: Tables, num_tokens: int) -> list[NDArray[np.float64]]:
+def _by_length(tables: Tables, num_tokens: int) -> list[Floats]:
     """Return the laws after contexts of 0, 1, … tokens, `(V^length, V)`, contexts numbered in base
     V.
     """
@@ -389,16 +373,14 @@ def _by_length(tables: Tables, num_tokens: int) -> list[NDArray[np.float64]]:
     return np.split(rows, ends[:-1])
 
 
-def _along(laws: list[NDArray[np.float64]], drafts: NDArray[np.int64]) -> NDArray[np.float64]:
+def _along(laws: list[Floats], drafts: Tokens) -> Floats:
     """Return the laws along the drafts of each row, `(m, depth, V)`."""
     num_tokens = laws[0].shape[-1]
     along = [law[_number(drafts[:, :i], num_tokens)] for i, law in enumerate(laws)]
     return np.stack(along, axis=1)
 
 
-def _continued(
-    rows: NDArray[np.int64], laws: list[NDArray[np.float64]], rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _continued(rows: Tokens, laws: list[Floats], rng: Generator) -> Tokens:
     """Replace each −1 in rows of tokens by a draw from the law after the earlier tokens."""
     for position, after in enumerate(laws):
         open_rows = rows[:, position] < 0
@@ -409,13 +391,13 @@ def _continued(
     return rows
 
 
-def _number(tokens: NDArray[np.int64], num_tokens: int) -> NDArray[np.int64]:
+def _number(tokens: Tokens, num_tokens: int) -> Tokens:
     """Return the contexts `(m, length)` numbered in base V."""
     places = num_tokens ** np.arange(tokens.shape[1])[::-1]
     return np.asarray(tokens @ places.astype(np.int64), dtype=np.int64)
 
 
-def _read_blocks(answer: Any, size: int, longest: int, num_tokens: int) -> NDArray[np.int64]:
+def _read_blocks(answer: Any, size: int, longest: int, num_tokens: int) -> Tokens:
     """Return blocks `(m, γ+1)` with −1 after the end of each row.
 
     Raises:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,24 +50,19 @@ _MOST_DRAWN = 1 << 18
 """The likeliest draft sequences that are drawn from; all others count as not run."""
 
 
-@runtime_checkable
-class TokenCode(Hashable, Protocol):
-    """Code that verifies one token, for example a function wrapped by `from_callable`."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class TokenCode:
+    """Code that verifies one token, for example a function wrapped by `from_callable`.
 
-    @property
-    def verify(self) -> Callable[[Any, Any, Any, Any], Any]:
-        """The function, `verify(draft, target, drafts, uniforms)`."""
-        ...
+    Attributes:
+        verify: the function, `verify(draft, target, drafts, uniforms)`.
+        name: what it is called in reports.
+        num_uniforms: how many uniforms it may use, from (number of drafts, V).
+    """
 
-    @property
-    def name(self) -> str:
-        """The name of the code in reports."""
-        ...
-
-    @property
-    def num_uniforms(self) -> Callable[[int, int], int]:
-        """The number of uniforms of the code, from (number of drafts, V)."""
-        ...
+    verify: Callable[[Any, Any, Any, Any], Any]
+    name: str
+    num_uniforms: Callable[[int, int], int]
 
 
 def one_per_draft_and_one(num_drafts: int, num_tokens: int) -> int:
@@ -80,15 +75,6 @@ def count_uniforms(
 ) -> int:
     """Return the checked number of uniforms for numbers of drafts and tokens."""
     return check_count(num_uniforms(num_drafts, num_tokens), name="num_uniforms", minimum=0)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Function:
-    """A function as `TokenCode`."""
-
-    verify: Callable[[Any, Any, Any, Any], Any]
-    name: str
-    num_uniforms: Callable[[int, int], int]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -120,8 +106,8 @@ class CallableVerifier(Verifier):
         return self.code.name
 
     def prepare(self, problem: Problem) -> CallableRule:
-        """Return the rule, which runs the function; the same one for the same problem."""
-        return _prepared(self.code, problem)
+        """Return the rule, which runs the function."""
+        return CallableRule(problem=problem, code=self.code)
 
     def acceptance(self, problem: Problem, by: Definition) -> Array:
         """Sum the function's answers over the uniforms and every draft sequence.
@@ -191,11 +177,9 @@ class CallableRule(Conditional):
 
     Attributes:
         code: the function, with the number of uniforms that it may use.
-        known: what was found of it, by drafts.
     """
 
     code: TokenCode
-    known: dict[bytes, KnownLaw] = dataclasses.field(default_factory=dict)
 
     @property
     def num_uniforms(self) -> int:
@@ -250,8 +234,8 @@ class CallableRule(Conditional):
         self, drafts: NDArray[np.int64], mass: NDArray[np.float64] | None, seconds: float
     ) -> KnownLaw:
         """Return the cached law on drafts, after a run of at least `seconds` where not exact."""
-        key = drafts.tobytes()
-        known = self.known.get(key)
+        key, found = drafts.tobytes(), _found(self.code, self.problem)
+        known = found.get(key)
         if known is not None and known.law.error > self.rounding:
             other = mass is not None and not np.array_equal(mass, known.mass)
             known = None if other or seconds > known.seconds else known
@@ -267,7 +251,7 @@ class CallableRule(Conditional):
             )
             known = KnownLaw(law, weights, seconds)
             self._require_tokens(drafts, known)
-            self.known[key] = known
+            found[key] = known
         return known
 
     def _require_tokens(self, drafts: NDArray[np.int64], known: KnownLaw) -> None:
@@ -294,7 +278,7 @@ def _kept(drafts: NDArray[np.int64], token: int, said: bool | None) -> Any:
 
 
 def from_callable(
-    function: Callable[[Any, Any, Any, Any], Any] | TokenCode,
+    function: object,
     law: type[Law] | Law | tuple[type[Law] | Law, ...] = IID,
     *,
     name: str = "",
@@ -310,7 +294,7 @@ def from_callable(
         function: `function(draft, target, drafts, uniforms) -> token` or `(token, accepted)`, with
             `draft` and `target` `(V,)`, `drafts` `(k,)` integers and `uniforms` `(n,)`, independent
             and uniform on [0, 1), of which it may use any. Without `accepted` a token counts as
-            accepted if it was drafted. Or an `otm.audit.Candidate`.
+            accepted if it was drafted. Or an `otm.audit.TokenCandidate`.
         law: the draft laws that it verifies, a class or an instance, or a tuple of these.
         name: what to call it in tables; the function's own name if empty.
         num_uniforms: n from (k, V); k + 1 unless given.
@@ -362,17 +346,18 @@ def from_callable(
 
 def _as_code(thing: object, name: str, num_uniforms: Callable[[int, int], int] | None) -> TokenCode:
     """Return code of one token, with the given name and number of uniforms if any."""
-    if isinstance(thing, TokenCode):
+    code = getattr(thing, "code", thing)
+    if isinstance(code, TokenCode):
         if not name and num_uniforms is None:
-            return thing
-        return _Function(thing.verify, name or thing.name, num_uniforms or thing.num_uniforms)
+            return code
+        return TokenCode(code.verify, name or code.name, num_uniforms or code.num_uniforms)
     if not callable(thing) or isinstance(thing, type | Verifier):
         raise InvalidParameter(
             "from_callable needs a function verify(draft, target, drafts, uniforms); got "
             f"{thing!r:.80}. Pass the function itself."
         )
     own = getattr(thing, "__name__", type(thing).__name__)
-    return _Function(thing, name or str(own), num_uniforms or one_per_draft_and_one)
+    return TokenCode(thing, name or str(own), num_uniforms or one_per_draft_and_one)
 
 
 def output_law_on(
@@ -507,6 +492,6 @@ def run_rows(
 
 
 @functools.lru_cache(maxsize=16)
-def _prepared(code: TokenCode, problem: Problem) -> CallableRule:
-    """Return one rule for one problem, so that all quantities share one run."""
-    return CallableRule(problem=problem, code=code)
+def _found(code: TokenCode, problem: Problem) -> dict[bytes, KnownLaw]:
+    """Return the record of the laws found on one problem, by drafts: all quantities share a run."""
+    return {}

@@ -128,6 +128,13 @@ class DraftedCandidate(Candidate):
         return self.sampled(instance.given, rng, shares.next(floor))
 
 
+_SHARE, _BRANCHING = 0.2, 0.3
+"""Shares of the time: branching of one audit, and branching of all audits without a result."""
+
+_LONGEST = 3600.0
+"""Seconds that are shared where there is no limit."""
+
+
 class ErrorBudgetSplit:
     """A division of the time that is left, and of the false alarms, among audits by samples.
 
@@ -136,6 +143,10 @@ class ErrorBudgetSplit:
         audits: how many there are.
         fixed: whether they find what `Errors` say, and not what there is time for.
         kept: the part of all the time that is kept for others.
+
+    Attributes:
+        branching: seconds for branching that may not end; the rest is for samples.
+        reason: why the draws of the code cannot be followed; empty unless an audit said so.
     """
 
     def __init__(
@@ -143,6 +154,13 @@ class ErrorBudgetSplit:
     ) -> None:
         self.scope, self.audits, self.waiting = scope, audits, audits
         self.fixed, self.kept = fixed, kept
+        self.seconds = min(scope.deadline.seconds, _LONGEST)
+        self.branching, self.reason = _BRANCHING * self.seconds, ""
+
+    @property
+    def branching_of_one(self) -> float:
+        """The number of seconds for branching in the next audit."""
+        return max(0.0, min(_SHARE * self.seconds, self.branching))
 
     def next(self, floor: float, *, most: float = 1.0, without: float = 0.0) -> Errors:
         """Return the errors of the next audit.
@@ -213,12 +231,12 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
     rows: ClassVar[str] = f"batches of up to {LARGEST_BATCH:,} rows, pooled"
 
     @abc.abstractmethod
-    def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[KernelCandidate, str]:
-        """Return the kernel called on `rows` rows at a time, and a text that names mixed-up rows.
+    def in_batches(self, rows: int) -> KernelCandidate:
+        """Return the kernel called on `rows` rows at a time."""
 
-        Rows that have laws of their own are given different laws; the text says which rows are
-        answered for each other, "" if none are.
-        """
+    @abc.abstractmethod
+    def mixed_up(self, rng: np.random.Generator) -> str:
+        """Name the rows of a batch that are answered for each other; "" if none are known to be."""
 
     def plan(self, scope: Scope) -> Selection:
         """Return "all" instances, or "few" if the kernel is too slow for samples of all."""
@@ -242,8 +260,8 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
     ) -> SampledAudit:
         """Carry out the check of small batches, with a generator for this check alone."""
         rng = scope.rng(f"batches of {rows}")
-        called, mixed_up = self.in_batches(rows, rng)
-        drawing = jointly(called.drawing(instance.given, rng), rows)
+        mixed_up = self.mixed_up(rng)
+        drawing = jointly(self.in_batches(rows).drawing(instance.given, rng), rows)
         errors = shares.next(standard.FLOOR_BATCHES, most=ENOUGH)
         found = audit_of_draws(drawing, name=self.name, errors=errors)
         return dataclasses.replace(found, detail=mixed_up if found.found_by else "")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from otm.audit import shrinking, standard_problems as standard
 from otm.audit.budget import USUAL, Deadline, Errors
-from otm.audit.callables import CallableVerifier, count_uniforms, output_law_on, run_rows
+from otm.audit.callables import CallableVerifier, TokenCode, count_uniforms, output_law_on, run_rows
 from otm.audit.candidate import Scope, UniformsCandidate, as_kind, read_batch
 from otm.audit.drafted import (
     DraftedCandidate,
@@ -73,10 +73,14 @@ class OneTokenCandidate(DraftedCandidate):
         return [
             [
                 _instance(name, given, usual=every or law.size in standard.DRAFTS)
-                for name, given in standard.problems_of(selection, law, every=every, pair=pair)
+                for name, given in standard.problems_under(law, selection, every=every, pair=pair)
             ]
             for law in scope.laws or ([IID(1)] if alone else self.laws())
         ]
+
+    def smallest(self, given: Problem, tolerance: float | None) -> ExactAudit | None:
+        """Return the audit of the smallest failing problem found, of at most as many drafts."""
+        return shrink(self, law=given.law, tolerance=tolerance)
 
     def drawing(self, given: Problem, rng: np.random.Generator) -> Drawing:
         """Return the sampler of outputs on a problem."""
@@ -97,20 +101,8 @@ def _instance(name: str, given: Problem, *, usual: bool) -> Instance:
     return Instance(name, repr(law), group, needed, size, given)
 
 
-class IntegrableTokenCandidate(OneTokenCandidate, IntegrableCandidate):
-    """A candidate of one token whose law can be integrated over the uniforms and every draft."""
-
-    @abc.abstractmethod
-    def integrated(self, given: Problem, tolerance: float | None) -> ExactAudit:
-        """Return the exact audit on one problem."""
-
-    def smallest(self, given: Problem, tolerance: float | None) -> ExactAudit | None:
-        """Return the audit of the smallest failing problem found, of at most as many drafts."""
-        return shrink(self, law=given.law, tolerance=tolerance)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
+class TokenCandidate(UniformsCandidate, OneTokenCandidate, IntegrableCandidate):
     """A verifier of one token, given the uniforms as an argument.
 
     Args:
@@ -128,16 +120,16 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
     description: ClassVar[str] = "a verifier of one token"
     called: ClassVar[str] = "verify(draft, target, drafts, uniforms)"
 
+    @functools.cached_property
+    def code(self) -> TokenCode:
+        """The function, its name and its number of uniforms."""
+        return TokenCode(self.verify, self.name, self.num_uniforms)
+
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Call the function row by row."""
         drafts = _drafts(problem, rng, size)
         width = count_uniforms(self.num_uniforms, problem.num_drafts, problem.num_tokens)
-        outputs, said = run_rows(
-            self,  # pyright: ignore[reportArgumentType]: a field's default function, taken as a method
-            problem,
-            drafts,
-            rng.random((size, width)),
-        )
+        outputs, said = run_rows(self.code, problem, drafts, rng.random((size, width)))
         return Drawn(outputs, drafts, said)
 
     def supports(self, law: Law) -> bool:
@@ -148,18 +140,12 @@ class TokenCandidate(UniformsCandidate, IntegrableTokenCandidate):
         """Return the exact audit on one problem, by tracing or probing."""
         table = live_drafts(given.law, given.draft)
         allowed = check_tolerance(tolerance, given.num_tokens, given.num_drafts)
-        answers = output_law_on(
-            self,  # pyright: ignore[reportArgumentType]: as in `draw`
-            given,
-            table.tokens,
-            table.mass,
-            tolerance=allowed,
-        )
+        answers = output_law_on(self.code, given, table.tokens, table.mass, tolerance=allowed)
         return audit_of_answers(answers, table.tokens, given, name=self.name, tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class VerifierCandidate(IntegrableTokenCandidate):
+class VerifierCandidate(OneTokenCandidate, IntegrableCandidate):
     """A verifier of the library: the exact kernel is summed, the sampler run.
 
     Args:
@@ -224,7 +210,11 @@ class BatchCandidate(KernelCandidate, OneTokenCandidate):
         """Return True: no law is passed to a kernel."""
         return True
 
-    def in_batches(self, rows: int, rng: np.random.Generator) -> tuple[BatchCandidate, str]:
+    def mixed_up(self, rng: np.random.Generator) -> str:
+        """Return no names, since all rows have one pair of laws."""
+        return ""
+
+    def in_batches(self, rows: int) -> BatchCandidate:
         """Return the kernel called on `rows` rows at a time.
 
         The answer to one row is right for another, since all rows have one pair of laws.
@@ -235,7 +225,7 @@ class BatchCandidate(KernelCandidate, OneTokenCandidate):
             answers = [self.verify(draft.copy(), target.copy(), part, rng) for part in parts]
             return np.concatenate([read_batch(answer, rows, len(target))[0] for answer in answers])
 
-        return dataclasses.replace(self, verify=called), ""
+        return dataclasses.replace(self, verify=called)
 
     def draw(self, problem: Problem, rng: np.random.Generator, size: int) -> Drawn:
         """Call the kernel once for all rows."""
@@ -263,12 +253,10 @@ def as_one_token(thing: object) -> OneTokenCandidate:
     return as_kind(thing, TokenCandidate)
 
 
-def _as_integrable(thing: object) -> IntegrableTokenCandidate:
+def _as_integrable(thing: object) -> TokenCandidate | VerifierCandidate:
     """Return an integrable candidate, or raise an error that names the missing part."""
     found = as_one_token(thing)
-    if isinstance(found, IntegrableTokenCandidate):
-        return found
-    return as_kind(thing, TokenCandidate)
+    return found if isinstance(found, VerifierCandidate) else as_kind(found, TokenCandidate)
 
 
 def exact(candidate: object, problem: Problem, *, tolerance: float | None = None) -> ExactAudit:

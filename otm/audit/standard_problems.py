@@ -259,57 +259,49 @@ def long_tailed(num_tokens: int) -> tuple[Masses, Masses]:
     return tuple(draft.tolist()), tuple((target / target.sum()).tolist())
 
 
-def names_of(selection: str, k: int, *, every: bool) -> Iterable[str]:
+def names_of(selection: str, k: int, *, every: bool = False) -> Iterable[str]:
     """Return the names of the instances on which k drafts are tried.
 
     Args:
-        selection: "standard" or "all", which has the long tails as well; "few"; or "large", what is
-            sampled beside an integration.
+        selection: "standard", "few" or "integrable", what may be small enough to integrate; "all",
+            which has the long tails; or "large", what is sampled beside an integration.
         k: the number of drafts.
-        every: of what is large, whether also what is for other numbers of drafts.
+        every: whether also what is for other numbers of drafts, unless it is integrated.
     """
     if selection == "large":
         return [name for name, ks in SAMPLED.items() if every or k in ks]
-    if k in MANY_DRAFTS and not every:
+    if k in MANY_DRAFTS and (selection == "integrable" or not every):
         return FEW_TOKENS
-    return {"standard": INSTANCES, "few": FEW}.get(selection, (*INSTANCES, *TAILS))
+    integrable = (*INSTANCES, *TAILS, *BESIDE)
+    named = {"standard": INSTANCES, "few": FEW, "integrable": integrable}
+    return named.get(selection, (*INSTANCES, *TAILS))
 
 
-def problems_of(
-    selection: str, law: Law, *, every: bool, pair: Tables | None
+def problems_under(
+    law: Law,
+    selection: str = "integrable",
+    *,
+    every: bool = False,
+    pair: Tables | None = None,
 ) -> Iterator[tuple[str, Problem]]:
-    """Yield the problems of a selection under a law, with names.
+    """Yield the problems of a selection from which a law can draw, with names.
 
     Args:
-        selection: "integrable", or as of `names_of`.
         law: how the drafts are drawn.
-        every: as of `names_of`.
+        selection, every: as of `names_of`; of "integrable" those that are small enough.
         pair: laws to take instead, of one row each; nothing is large beside them.
     """
     if pair is not None:
         if selection != "large":
             (p,), (q,) = pair
             yield GIVEN, Problem(draft=one_per_drafter(p, law), target=q, law=law)
-    elif selection == "integrable":
-        yield from problems_under(law)
-    else:
-        yield from problems_named(names_of(selection, law.size, every=every), law)
-
-
-def problems_named(names: Iterable[str], law: Law) -> Iterator[tuple[str, Problem]]:
-    """Yield the named instances from which the law can draw, each with the name."""
-    for name in names:
+        return
+    for name in names_of(selection, law.size, every=every):
         draft, target = instance(name)
+        if selection == "integrable" and law.num_sequences(len(target)) > MOST_SEQUENCES:
+            continue
         with contextlib.suppress(InvalidParameter):  # more drafts than tokens
             yield name, Problem(draft=one_per_drafter(draft, law), target=target, law=law)
-
-
-def problems_under(law: Law) -> Iterator[tuple[str, Problem]]:
-    """Yield the instances that the law can draw from and that are small enough to integrate."""
-    names = FEW_TOKENS if law.size in MANY_DRAFTS else (*INSTANCES, *TAILS, *BESIDE)
-    for name, problem in problems_named(names, law):
-        if law.num_sequences(problem.num_tokens) <= MOST_SEQUENCES:
-            yield name, problem
 
 
 def one_per_drafter(draft: Sequence[float] | NDArray[Any], law: Law) -> NDArray[Any]:
@@ -476,7 +468,7 @@ def _chain(rows: Any) -> MarkovModel:
 
 
 def written(draft: LanguageModel, target: LanguageModel) -> str:
-    """Return Python code for a pair of chains, or of windows on them."""
+    """Return Python code for a pair of chains, of windows on chains, or of toy language models."""
     return "".join(
         f"{name} = {_written(model)}\n" for name, model in (("draft", draft), ("target", target))
     )
@@ -486,7 +478,8 @@ def _written(model: Any) -> str:
     if isinstance(model, Windowed):
         window = f"first={model.first}, end={model.end}"
         return f"standard_problems.Windowed({_written(model.model)}, {window})"
-    return f"otm.sequence.MarkovModel({model.table.tolist()})"
+    room = "sequence" if isinstance(model, MarkovModel) else "audit.generations"
+    return f"otm.{room}.{type(model).__name__}({model.table.tolist()})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -124,8 +124,8 @@ def test_rows_that_are_answered_for_each_other_show_in_small_batches():
         ),
         (rows_of(chain), "no difference found", ""),
     ):
-        called, mixed_up = candidate.in_batches(2, rng)
-        drawing = jointly(called.drawing(models, rng), 2)
+        mixed_up = candidate.mixed_up(rng)
+        drawing = jointly(candidate.in_batches(2).drawing(models, rng), 2)
         found = audit_of_draws(drawing, name="rows", errors=audit.Errors(detect=0.2))
         assert found.verdict == verdict
         assert mixed_up.startswith(said) and bool(said) == bool(mixed_up)

@@ -53,7 +53,7 @@ def test_two_calls_of_one_row_show_what_is_kept_between_them():
         return kept.setdefault(len(drafts), fresh) if before is None else before
 
     errors = audit.Errors(detect=0.2)
-    called, _ = audit.BatchCandidate(stale).in_batches(1, rng)
+    called = audit.BatchCandidate(stale).in_batches(1)
     found = audit_of_draws(jointly(called.drawing(problem, rng), 1), name="", errors=errors)
     assert found.verdict == "not lossless"
     assert "two calls of 1 row, jointly" in str(found.coverage)
