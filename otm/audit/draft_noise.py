@@ -10,7 +10,6 @@ which the step begins as well, or noise is drawn anew, such a verification stays
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,13 +23,14 @@ from otm.audit.budget import USUAL, Errors
 from otm.audit.callables import count_uniforms
 from otm.audit.candidate import NOISE, Candidate, Check, Scope, as_kind, read_block
 from otm.audit.drafted import ErrorBudgetSplit
-from otm.audit.end_to_end import DRAWS, FLOOR, WrittenAudit, joint, seeded_rng
+from otm.audit.end_to_end import WrittenAudit, check_of, joint, seeded_rng, within
 from otm.audit.integration import Next, Row
 from otm.audit.tracing.branching import MOST_SECONDS
-from otm.audit.trees import TreeCandidate, check_parents, depths, drafted_tree, path_of
+from otm.audit.trees import TreeCandidate, check_parents, drafted_tree, path_of
 from otm.errors import Unsupported
 from otm.pmf import RNGLike, check_choice, check_count
 from otm.sequence.models import LanguageModel, check_model, next_distribution
+from otm.trees import TreeShape
 
 _PAIR = np.array([[0.9, 0.1]]), np.array([[0.5, 0.5]])
 """Draft and target of a battery's text of several steps, the same at every position."""
@@ -121,7 +121,7 @@ def several_steps(
                 "A kernel of trees draws the uniforms of its tests, which have no position here; "
                 'got tests="position". Pass "step" or "fresh".'
             )
-    levels = depths(parents)
+    levels = TreeShape(parents[1:]).levels.tolist()
     ranks = [levels[:node].count(level) for node, level in enumerate(levels)]
     laws: list[Next] = [
         functools.cache(functools.partial(next_distribution, model, name=name))
@@ -187,25 +187,9 @@ def check_of_steps(candidate: Candidate, scope: Scope, noise: str) -> Check:
         InvalidParameter: if the candidate is another.
     """
     thing = as_kind(candidate, BlockCandidate)
-    p, q = standard.chained_models(scope.pair or _PAIR)[standard.GIVEN]
+    pair = standard.chained_models(scope.pair or _PAIR)[standard.GIVEN]
     gamma = min(scope.num_drafts or (_DRAFTS,), key=lambda number: abs(number - _DRAFTS))
-    asked = f"draft=draft, target=target, shape={gamma}, tokens={_TOKENS}, noise={noise!r}, {DRAWS}"
-    again = f"{standard.written(p, q)}result = otm.audit.several_steps({{}}, {asked})"
-
-    def run() -> WrittenAudit:
-        found = several_steps(
-            thing,
-            draft=p,
-            target=q,
-            shape=gamma,
-            tokens=_TOKENS,
-            rng=scope.rng(asked),
-            noise=noise,
-            tolerance=scope.tolerance,
-            errors=ErrorBudgetSplit(scope, 1).next(FLOOR),
-            seconds=min(MOST_SECONDS, max(0.0, 0.5 * scope.deadline.left)),
-        )
-        return dataclasses.replace(found, again=again)
-
-    setting = f"γ = {gamma}, draft noise by {noise}"
-    return Check("several steps", setting, "several steps", "exact", run)
+    names = "several steps", f"γ = {gamma}, draft noise by {noise}", "several steps"
+    options = {"shape": gamma, "tokens": _TOKENS, "noise": noise}
+    check = check_of(several_steps, thing, pair, options, names)
+    return within(ErrorBudgetSplit(scope, 1), check)

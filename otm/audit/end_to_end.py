@@ -22,7 +22,7 @@ import abc
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,11 +54,12 @@ from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge, Unsupported
 from otm.pmf import RNGLike, check_count, check_real, check_rng
 from otm.sequence.models import (
+    Absorbing,
+    DerivedModel,
     LanguageModel,
-    OneByOne,
+    Memoised,
     check_context,
     check_model,
-    next_distribution,
 )
 
 MOST_SAMPLES = 200_000
@@ -69,14 +70,8 @@ _FIRST_LOOK = 250
 DRAWS = "rng=np.random.default_rng(0)"
 """The generator in the Python that repeats an audit."""
 
-_SHARE, _BRANCHING = 0.2, 0.3
-"""Shares of the time: branching of one audit, and branching of all audits without a result."""
-
 FLOOR = 0.1
 """The smallest total variation that samples of a battery are planned to find: each is a run."""
-
-_LONGEST = 3600.0
-"""Seconds that are shared where there is no limit."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -256,19 +251,11 @@ def check_end(end: int | None, num_tokens: int) -> None:
         )
 
 
-def stop_after_end_token(law: Next, end: int | None) -> Next:
-    """Return a target that repeats the end-of-sequence token after the first."""
-    if end is None:
-        return law
-
-    def after(row: Row) -> NDArray[np.float64]:
-        if end not in row:
-            return law(row)
-        mass = np.zeros(len(law(())))
-        mass[end] = 1.0
-        return mass
-
-    return after
+def ending(model: LanguageModel, end: int | None, start: int) -> LanguageModel:
+    """Return a model that repeats the end-of-sequence token, if any, after the first from `start`
+    on.
+    """
+    return model if end is None else Absorbing(model, end, start)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -302,62 +289,70 @@ class EndToEndCandidate(FunctionCandidate):
                 "where that is impossible. Drop only='sampled'."
             )
         found = sorted(self.instances(scope), key=lambda check: not check.needed)
-        time_left = _TimeLeft(scope, sum(check.needed for check in found))
+        shares = ErrorBudgetSplit(scope, sum(check.needed for check in found))
         for check in found:
-            yield dataclasses.replace(check, run=functools.partial(time_left.spend, check))
+            yield within(shares, check)
 
 
-class _TimeLeft:
-    """A division of the time: half for branching that may not end, the rest for samples."""
+def check_of(
+    audit: Callable[..., WrittenAudit],
+    candidate: FunctionCandidate,
+    models: tuple[LanguageModel, LanguageModel],
+    options: Mapping[str, Any],
+    names: tuple[str, str, str],
+    *,
+    needed: bool = True,
+) -> Check:
+    """Return a check that runs an audit with options on toy models.
 
-    def __init__(self, scope: Scope, audits: int) -> None:
-        self.scope, self.shares = scope, ErrorBudgetSplit(scope, audits)
-        self.seconds = min(scope.deadline.seconds, _LONGEST)
-        self.branching = _BRANCHING * self.seconds
-        self.reason = ""
+    Args:
+        audit: `step`, or another function of `otm.audit` that takes the same.
+        candidate: the code under audit.
+        models: draft and target.
+        options: of the audit, beside the models.
+        names: instance, setting and group of the check.
+        needed: whether a verdict needs it.
+    """
+    draft, target = models
+    asked = "".join(f"{name}={value!r}, " for name, value in options.items())
+    call = f"otm.audit.{audit.__name__}({{}}, draft=draft, target=target, {asked}{DRAWS})"
+    run = functools.partial(audit, candidate, draft=draft, target=target, **options)
+    again = f"{standard.written(draft, target)}result = {call}"
+    return Check(*names, "exact", run, needed=needed, again=again)
 
-    def spend(self, check: Check) -> Audit:
-        """Carry out one audit within a part of the time."""
-        scope, watch = self.scope, Stopwatch()
-        if self.reason and not check.needed:
-            raise Unsupported(f"Windows are for code whose draws can be followed: {self.reason}")
-        branching = max(0.0, min(_SHARE * self.seconds, self.branching))
-        result = check.run(
-            rng=scope.rng(check.name),
-            tolerance=scope.tolerance,
-            errors=self.shares.next(FLOOR, without=branching),
-            seconds=branching,
-        )
-        if isinstance(result, SampledAudit):
-            self.branching -= min(branching, watch.seconds)
-            self.reason = result.reason
-        return dataclasses.replace(result, again=check.again)
+
+def within(shares: ErrorBudgetSplit, check: Check) -> Check:
+    """Return a check of code that drafts by itself within a share of the time."""
+    return dataclasses.replace(check, run=functools.partial(_carry_out, shares, check))
+
+
+def _carry_out(shares: ErrorBudgetSplit, check: Check) -> Audit:
+    """Carry out one audit within a share of the time."""
+    if shares.reason and not check.needed:
+        raise Unsupported(f"Windows are for code whose draws can be followed: {shares.reason}")
+    scope, watch, branching = shares.scope, Stopwatch(), shares.branching_of_one
+    result = check.run(
+        rng=scope.rng(check.name),
+        tolerance=scope.tolerance,
+        errors=shares.next(FLOOR, without=branching),
+        seconds=branching,
+    )
+    if isinstance(result, SampledAudit):
+        shares.branching -= min(branching, watch.seconds)
+        shares.reason = result.reason
+    return dataclasses.replace(result, again=check.again)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _After(OneByOne):
+class _After(DerivedModel):
     """A model after a context, seen by the step as the beginning."""
 
     model: LanguageModel
     context: tuple[int, ...]
-    end: int | None
 
-    @property
-    def num_tokens(self) -> int:
-        """V."""
-        return self.model.num_tokens
-
-    def next(self, context: Sequence[int]) -> NDArray[np.float64]:
-        """Return the distribution after the tokens so far."""
-        return stop_after_end_token(self._law, self.end)(
-            tuple(int(token) for token in context)
-        ).copy()
-
-    @functools.cached_property
-    def _law(self) -> Next:
-        return functools.cache(
-            lambda row: next_distribution(self.model, (*self.context, *row), name="model")
-        )
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return the distributions after the tokens so far."""
+        return self.model.next_batch([(*self.context, *map(int, row)) for row in contexts])
 
 
 _LOOKS = 152
@@ -391,19 +386,12 @@ class StepCandidate(EndToEndCandidate):
                 f"The step writes up to {length} tokens, more than joint laws are kept of. Let it "
                 "draft fewer, or call otm.audit.step."
             )
-        asked = f"draft=draft, target=target, length={length}, {DRAWS}"
-        return [
-            Check(
-                name,
-                "",
-                "windows" if name in standard.WINDOW_MODELS else "steps",
-                "exact",
-                functools.partial(step, self, draft=p, target=q, length=length),
-                needed=name not in standard.WINDOW_MODELS,
-                again=f"{standard.written(p, q)}result = otm.audit.step({{}}, {asked})",
-            )
-            for name, (p, q) in models.items()
-        ]
+        found = []
+        for name, pair in models.items():
+            needed = name not in standard.WINDOW_MODELS
+            names = name, "", "steps" if needed else "windows"
+            found.append(check_of(step, self, pair, {"length": length}, names, needed=needed))
+        return found
 
     def _longest(self) -> int:
         """Return the largest number of tokens written in trial calls; failures are counted
@@ -475,11 +463,11 @@ def step(
     start = check_context(context)
     most = check_count(length, name="length")
     check_end(end, target.num_tokens)
-    p, q = _After(draft, start, end), _After(target, start, end)
+    p, q = (_After(Memoised(ending(m, end, len(start))), start) for m in (draft, target))
     thing = as_kind(candidate, StepCandidate)
     return joint(
         lambda: [tuple(np.asarray(thing.verify(p, q, seeded_rng())).reshape(-1).tolist())],
-        [stop_after_end_token(q._law, end)],
+        [q.next],
         most,
         name=thing.name,
         instance=f"toy models on {q.num_tokens} tokens after context {start}",

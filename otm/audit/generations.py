@@ -13,7 +13,6 @@ another law; whoever does it right gets the same one, padded or not.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -25,13 +24,13 @@ from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import Check, Scope, as_kind
 from otm.audit.end_to_end import (
-    DRAWS,
     EndToEndCandidate,
     WrittenAudit,
     check_end,
+    check_of,
+    ending,
     joint,
     seeded_rng,
-    stop_after_end_token,
 )
 from otm.audit.integration import Next
 from otm.audit.tracing.branching import MOST_SECONDS
@@ -212,19 +211,11 @@ class GenerationCandidate(EndToEndCandidate):
         """Return the standard requests."""
         tables = (DRAFT.table, TARGET.table) if scope.pair is None else scope.pair
         draft, target = map(ToyLanguage, tables)
-        made = "".join(
-            f"{name} = otm.audit.generations.ToyLanguage({model.table.tolist()})\n"
-            for name, model in (("draft", draft), ("target", target))
-        )
-        found = []
-        for name, request in standard.GENERATIONS.items():
-            if request.get("end", 0) >= target.num_tokens:
-                continue
-            asked = "".join(f"{key}={value!r}, " for key, value in request.items())
-            again = f"result = otm.audit.generate({{}}, draft=draft, target=target, {asked}{DRAWS})"
-            audit = functools.partial(generate, self, draft=draft, target=target, **request)
-            found.append(Check(name, "", name, "exact", audit, again=made + again))
-        return found
+        return [
+            check_of(generate, self, (draft, target), request, (name, "", name))
+            for name, request in standard.GENERATIONS.items()
+            if request.get("end", 0) < target.num_tokens
+        ]
 
 
 def generate(
@@ -301,12 +292,14 @@ def generate(
         ids[i, place], mask[i, place] = start, 1
 
     def law_after(start: tuple[int, ...]) -> Next:
+        model = ending(target, end, len(start))
+
         def law(row: tuple[int, ...]) -> NDArray[np.float64]:
             with np.errstate(divide="ignore"):
-                logits = np.log(target.next((*start, *row)))
+                logits = np.log(model.next((*start, *row)))
             return np.asarray(processing(logits))
 
-        return stop_after_end_token(law, end)
+        return law
 
     def write() -> list[tuple[int, ...]]:
         request = Request(

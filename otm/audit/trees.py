@@ -21,9 +21,9 @@ from otm.audit import standard_problems as standard
 from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import Check, Scope, as_kind
 from otm.audit.end_to_end import (
-    DRAWS,
     EndToEndCandidate,
     WrittenAudit,
+    check_of,
     joint,
     seeded_rng,
 )
@@ -33,6 +33,7 @@ from otm.audit.tracing.branching import MOST_SECONDS
 from otm.errors import InvalidParameter
 from otm.pmf import RNGLike, check_choice, check_instance, plain_integers
 from otm.sequence.models import LanguageModel, check_model, next_distribution
+from otm.trees import TreeShape
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -109,30 +110,25 @@ class TreeCandidate(EndToEndCandidate):
 
     def instances(self, scope: Scope) -> list[Check]:
         """Return a check for every shape and every pair of models that has enough live tokens."""
-        drafted: dict[str, Any] = {
+        drafted = {
             "replacement": self.siblings == "with",
             "sampled": self.siblings != "likeliest",
         }
-        told = "".join(f", {key}={value!r}" for key, value in drafted.items())
         found = []
         # Siblings without replacement need as many live tokens as the widest vertex has children.
         for shape, parents in standard.SHAPES.items():
             most = max(collections.Counter(parents[1:]).values())
-            for name, (p, q) in standard.chained_models(scope.pair).items():
+            options = {"parents": parents, **drafted}
+            for name, pair in standard.chained_models(scope.pair).items():
                 window = name in standard.WINDOW_MODELS
                 if window and shape not in standard.WINDOW_SHAPES:
                     continue
-                live = int((p.table > 0.0).sum(axis=-1).min())
-                few = p.num_tokens ** (len(parents) - 1) <= standard.MOST_TREES
+                live = int((pair[0].table > 0.0).sum(axis=-1).min())
+                few = pair[0].num_tokens ** (len(parents) - 1) <= standard.MOST_TREES
                 if few and (self.siblings == "with" or live >= most):
-                    audit = functools.partial(
-                        tree_kernel, self, draft=p, target=q, parents=parents, **drafted
-                    )
-                    asked = f"draft=draft, target=target, parents={parents!r}{told}, {DRAWS}"
-                    again = f"{standard.written(p, q)}result = otm.audit.tree_kernel({{}}, {asked})"
-                    group = "windows" if window else shape
+                    names = shape, name, "windows" if window else shape
                     found.append(
-                        Check(shape, name, group, "exact", audit, needed=not window, again=again)
+                        check_of(tree_kernel, self, pair, options, names, needed=not window)
                     )
         return found
 
@@ -192,7 +188,7 @@ def tree_kernel(
     check_instance(sampled, bool, name="sampled")
     thing = as_kind(candidate, TreeCandidate)
     shape = check_parents(parents)
-    most = max(depths(shape)) + 1
+    most = TreeShape(shape[1:]).depth + 1
 
     laws: tuple[Next, Next] = (
         functools.cache(lambda row: next_distribution(draft, row, name="draft")),
@@ -257,18 +253,6 @@ def check_parents(parents: object) -> list[int]:
             f"parents must be −1 for node 0 and an earlier node for every other; got {parents!r}."
         )
     return shape
-
-
-def depths(parents: Sequence[int]) -> list[int]:
-    """Return the depth of each node, 0 for the root.
-
-    >>> depths([-1, 0, 0, 1])
-    [0, 1, 1, 2]
-    """
-    found = [0]
-    for parent in parents[1:]:
-        found.append(found[parent] + 1)
-    return found
 
 
 def path_of(answer: Any) -> tuple[int, ...]:
