@@ -26,7 +26,8 @@ HEAD = """# Accuracy
 What each public function promises, and how far its worst answer was off when the harness tried it
 ([extending.md](extending.md#what-a-function-promises)). Written by `python -m
 evidence.torture page --out FOLDER` from the promises in `evidence/torture/families` and the
-trials in FOLDER; not by hand. The long run behind it: [torture.md](torture.md).
+trials in FOLDER; not by hand. The last table of trials: [torture.md](torture.md); what longer runs
+before it observed is kept here.
 
 u = 2⁻⁵³. ν is what a sum over the vocabulary errs by: at most V + 1 and at most 64 units
 ([theory.md](theory.md#accuracy)).
