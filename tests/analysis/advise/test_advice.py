@@ -525,7 +525,7 @@ def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path):
     """
     monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
     monkeypatch.setattr(
-        end_to_end, "due", lambda seconds: math.inf
+        end_to_end, "announce_limit", lambda seconds: math.inf
     )  # once through everything, and no more
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]

@@ -614,7 +614,7 @@ def test_the_speed_counts_from_the_first_shards_work_and_progress_tells_it(
         yield from original(*arguments, **keywords)
 
     monkeypatch.setattr(runs, "run_each", late)
-    monkeypatch.setattr(runs, "told", lambda *said: shown.append(said))
+    monkeypatch.setattr(runs, "report_phase", lambda *said: shown.append(said))
     begin = time.monotonic()
     summary = runs.measure_trace_file(tmp_path / "run", trace=trace, settings=SETTINGS)
     assert 0 < summary.seconds < time.monotonic() - begin - 0.5
