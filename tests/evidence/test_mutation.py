@@ -1,8 +1,10 @@
 """The runner of mutants: what it changes, and that the change is what then runs."""
 
 import importlib.util
+from pathlib import Path
 
-from evidence.mutation import apply, mutants_of
+from evidence.mutation import PAGE, apply, equivalent, mutants_of
+from tests.paths import ROOT
 
 SOURCE = '''
 def shifted(x: float = 1.5) -> float:
@@ -35,3 +37,11 @@ def test_each_mutant_changes_what_the_function_answers(tmp_path):
         ("2 -> 3", 4.0, 3),
         ("0 -> 1", IndexError),
     ]
+
+
+def test_mutants_that_change_no_answer_are_of_files_that_there_are(monkeypatch):
+    """A file that moves takes its list with it, or its mutants count as alive."""
+    monkeypatch.chdir(ROOT)
+    listed = equivalent()
+    assert PAGE.is_file() and len(listed) > 150
+    assert not [file for file, _ in listed if not Path(file).is_file()]
