@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from otm._machine.progress import INTERRUPTED
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status.
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

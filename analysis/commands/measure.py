@@ -18,9 +18,9 @@ from otm.commands.options import (
 )
 
 from ..errors import AnalysisError
+from ..run import MOST_THREADS
 from .options import (
     DRAFT_SAMPLING,
-    MOST_THREADS,
     TEXTS,
     Allow,
     Field,

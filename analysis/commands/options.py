@@ -15,15 +15,13 @@ import typer
 from otm.commands.options import SAMPLING, MinP, Names, Order, TopK, TopP
 
 from ..errors import AnalysisError
+from ..run import MOST_THREADS
 
 if TYPE_CHECKING:
     from ..models.processing import Setting as Setting
     from ..models.source import PairSource as PairSource
 else:
     PairSource = Setting = object  # help needs neither
-
-MOST_THREADS = 1024
-"""Most threads or processes that may be asked for: more than machines have cores."""
 
 MODELS, TEXTS, MACHINE, TREES = "Models", "Texts", "Machine", "Draft trees"
 DRAFT_SAMPLING = "Sampling of the draft, where it is not the target's"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..files import MANIFEST, is_file
 from ..models.source import PairSource
+from . import MOST_THREADS
 from .manifest import damaged_manifest, read_manifest, section
 
 
@@ -30,9 +31,9 @@ def resources(
     )
     if threads is None and is_file(out / MANIFEST):
         said = section(read_manifest(out), "settings").get("threads")
-        if type(said) is not int or not 1 <= said <= 1024:
+        if type(said) is not int or not 1 <= said <= MOST_THREADS:
             raise damaged_manifest(
-                f"its settings name no number of threads from 1 to 1024; got {said!r:.40}"
+                f"its settings name no number of threads from 1 to {MOST_THREADS}; got {said!r:.40}"
             )
         threads = said
     if scheduler is not None:

@@ -45,7 +45,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m evidence.torture", description=__doc__)
     parser.add_argument("action", nargs="?", choices=["run", "table", "page"], default="run")
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=fresh_seed(), help="printed; else a fresh one")
+    parser.add_argument(
+        "--seed", type=int, default=fresh_seed(), help="of the trials (default: fresh, printed)"
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument(
         "--only", nargs="+", metavar="FAMILY", choices=list(families()), default=list(families())

@@ -22,7 +22,7 @@ from otm.audit.blocks import BlockCandidate
 from otm.audit.budget import USUAL, Errors
 from otm.audit.callables import count_uniforms
 from otm.audit.candidate import NOISE, Candidate, Check, Scope, as_kind, read_block
-from otm.audit.drafted import ErrorBudgetSplit
+from otm.audit.drafted import BudgetSplit
 from otm.audit.end_to_end import WrittenAudit, check_of, joint, seeded_rng, within
 from otm.audit.integration import Next, Row
 from otm.audit.tracing.branching import MOST_SECONDS
@@ -192,4 +192,4 @@ def check_of_steps(candidate: Candidate, scope: Scope, noise: str) -> Check:
     names = "several steps", f"γ = {gamma}, draft noise by {noise}", "several steps"
     options = {"shape": gamma, "tokens": _TOKENS, "noise": noise}
     check = check_of(several_steps, thing, pair, options, names)
-    return within(ErrorBudgetSplit(scope, 1), check)
+    return within(BudgetSplit(scope, 1), check)

@@ -110,7 +110,7 @@ class DraftedCandidate(Candidate):
             yield from self.others(scope)
         sampled = first_of_each_group(self.instances(selection, scope))
         sampled.sort(key=lambda one: -standard.floor_of(one.name))
-        shares = ErrorBudgetSplit(scope, len(sampled), fixed=scope.sampled)
+        shares = BudgetSplit(scope, len(sampled), fixed=scope.sampled)
         for instance in sampled:
             run = functools.partial(self._sampled_in, scope, shares, instance)
             needed, kept = instance.needed, 0.0
@@ -118,9 +118,7 @@ class DraftedCandidate(Candidate):
                 needed, kept = False, standard.KEPT_BESIDE
             yield Check(*instance[:3], "sampled", run, needed=needed, kept=kept)
 
-    def _sampled_in(
-        self, scope: Scope, shares: ErrorBudgetSplit, instance: Instance
-    ) -> SampledAudit:
+    def _sampled_in(self, scope: Scope, shares: BudgetSplit, instance: Instance) -> SampledAudit:
         """Carry out a check by samples, with a generator for this check alone."""
         rng = scope.rng(f"{instance.name}, {instance.setting}")
         beside = isinstance(self, IntegrableCandidate) and not scope.own_randomness
@@ -135,7 +133,7 @@ _LONGEST = 3600.0
 """Seconds that are shared where there is no limit."""
 
 
-class ErrorBudgetSplit:
+class BudgetSplit:
     """A division of the time that is left, and of the false alarms, among audits by samples.
 
     Args:
@@ -248,7 +246,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
         """Yield checks of small batches by samples: the kernel's draws cannot be integrated."""
         if not scope.default or scope.pair is not None:
             return
-        shares = ErrorBudgetSplit(scope, len(standard.BATCHES), kept=_FOR_OTHERS)
+        shares = BudgetSplit(scope, len(standard.BATCHES), kept=_FOR_OTHERS)
         smallest = self.instances("standard", scope)[0][0]
         for rows in standard.BATCHES:
             name = f"batches of {rows}"
@@ -256,7 +254,7 @@ class KernelCandidate(FunctionCandidate, DraftedCandidate):
             yield Check(name, smallest.setting, "small batches", "sampled", run, needed=False)
 
     def _in_small_batches(
-        self, scope: Scope, shares: ErrorBudgetSplit, instance: Instance, rows: int
+        self, scope: Scope, shares: BudgetSplit, instance: Instance, rows: int
     ) -> SampledAudit:
         """Carry out the check of small batches, with a generator for this check alone."""
         rng = scope.rng(f"batches of {rows}")

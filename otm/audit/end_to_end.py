@@ -33,7 +33,7 @@ from otm._machine.patience import Stopwatch
 from otm.audit import standard_problems as standard
 from otm.audit.budget import DETECT_END_TO_END, USUAL, Errors, check_errors
 from otm.audit.candidate import Check, FunctionCandidate, Scope, as_kind
-from otm.audit.drafted import ErrorBudgetSplit
+from otm.audit.drafted import BudgetSplit
 from otm.audit.integration import (
     Facts,
     IntegratedAudit,
@@ -289,7 +289,7 @@ class EndToEndCandidate(FunctionCandidate):
                 "where that is impossible. Drop only='sampled'."
             )
         found = sorted(self.instances(scope), key=lambda check: not check.needed)
-        shares = ErrorBudgetSplit(scope, sum(check.needed for check in found))
+        shares = BudgetSplit(scope, sum(check.needed for check in found))
         for check in found:
             yield within(shares, check)
 
@@ -321,12 +321,12 @@ def check_of(
     return Check(*names, "exact", run, needed=needed, again=again)
 
 
-def within(shares: ErrorBudgetSplit, check: Check) -> Check:
+def within(shares: BudgetSplit, check: Check) -> Check:
     """Return a check of code that drafts by itself within a share of the time."""
     return dataclasses.replace(check, run=functools.partial(_carry_out, shares, check))
 
 
-def _carry_out(shares: ErrorBudgetSplit, check: Check) -> Audit:
+def _carry_out(shares: BudgetSplit, check: Check) -> Audit:
     """Carry out one audit within a share of the time."""
     if shares.reason and not check.needed:
         raise Unsupported(f"Windows are for code whose draws can be followed: {shares.reason}")
