@@ -204,7 +204,7 @@ def attribute(read: RuleWalks, record: AcceptanceRecord) -> Attribution:
     length = read.reader.sizes.length
     seen, sampled = statistics_of(record, length), [rule.sampled for rule in read.rules]
     if read.written:
-        tokens = seen.steps * record.mean
+        tokens = (seen.steps + record.undrafted) * record.mean
         # each end of a text is worth a step at most
         if abs(tokens - read.written) > (length + 1) * len(read.walks):
             raise AnalysisError(
@@ -265,7 +265,7 @@ def screen_json(read: RuleWalks, told: Attribution | None) -> dict[str, Any]:
             "form": told.record.form,
             "steps": told.seen.steps,
             "requests": told.seen.requests,
-            "tokens_per_call": told.record.mean,
+            "tokens_per_call": told.record.drafting_mean,
             "consistent": [read.rules[rule].name for rule in told.consistent],
             "steps_to_tell": {
                 read.rules[rule].name: {"about": about, "at_least": least}

@@ -88,7 +88,7 @@ def statistics_of(record: AcceptanceRecord, length: int) -> RecordStatistics:
             f"A rule is told from steps of one length; this {record.form} has {drafted:.4g} drafts "
             f"a step, and {length} are asked for. Fix the engine's draft length, or pass --length."
         )
-    accepted = record.mean - 1.0
+    accepted = record.drafting_mean - 1.0
     if not record.measured:
         return RecordStatistics(accepted, None, record.steps)
     survival = padded(record.survival.survival, max(length, record.measured))[:length]

@@ -72,10 +72,11 @@ def _told(read: RuleWalks, rule: int) -> str:
 
 
 def _runs(read: RuleWalks, told: Attribution) -> Iterator[str]:
-    seen = f"{told.record.mean:.2f} tokens a call over {told.seen.steps:,.0f} steps"
+    seen = f"{told.record.drafting_mean:.2f} tokens a call over {told.seen.steps:,.0f} steps"
     if not told.consistent:
         nearest = min(
-            read.order, key=lambda rule: abs(read.survivals.tokens(rule).value - told.record.mean)
+            read.order,
+            key=lambda rule: abs(read.survivals.tokens(rule).value - told.record.drafting_mean),
         )
         yield f"NONE OF THESE RULES: {seen}"
         yield f"  nearest: {_told(read, nearest)}"

@@ -22,6 +22,7 @@ from otm.engines.records import (
     mean_bounds,
     parse_acceptance,
     read_acceptance,
+    read_models,
     request_mean,
     survival_bounds,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "plan_mean",
     "read_acceptance",
     "read_costs",
+    "read_models",
     "request_mean",
     "survival_bounds",
     "vllm_lengths",

@@ -48,7 +48,7 @@ class LengthChoice:
     Attributes:
         batch, context: the cell.
         length: drafts per step with the most tokens per second; 0 if none.
-        tokens: tokens per step with that many.
+        tokens: tokens per call with that many, where calls decline to draft as often as before.
         over_plain: speed-up over decoding without drafts.
         over_engine: speed-up over what the engine ran, at the same costs; None if that is not
             known.
@@ -78,6 +78,13 @@ class LengthChoice:
             return "do not speculate"
         return "undecided" if self.over_plain.low <= 1.0 <= self.over_plain.value else "speculate"
 
+    @property
+    def as_it_ran(self) -> float | None:
+        """Speed-up over plain decoding of what the engine ran, if nothing measured beats it."""
+        if self.over_engine is None or self.over_engine.value >= 1.0:
+            return None
+        return self.over_plain.value / self.over_engine.value
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LengthPlan:
@@ -88,7 +95,7 @@ class LengthPlan:
         estimate: tokens by length, extrapolated beyond `measured`, and the clusters of its
             intervals.
         measured: positions that were measured.
-        engine_length: drafts per step that the engine ran, on average; None if unknown.
+        engine_length: drafts per step that drafts, as the engine ran, on average; None if unknown.
         costs: the surface.
         confidence: of the intervals.
     """
@@ -113,8 +120,9 @@ def plan_lengths(
 ) -> LengthPlan:
     """Choose the number of drafts with the most tokens per second in every cell.
 
-    argmax_γ E_γ/(γ·d + t(γ + 1)) over γ = 0..L, the smallest on ties, for every batch size and
-    context length.
+    argmax_γ E_γ/(f·(γ·d + t(γ + 1)) + (1 − f)·t(1)) over γ = 0..L, the smallest on ties, for every
+    batch size and context length; f is the share of calls that drafted (`estimate_tokens`), 1
+    unless the record tells of others.
 
     Args:
         record: what the engine wrote; one with per-position counts.
@@ -190,18 +198,20 @@ def _choice(plan: LengthPlan, batch: int, context: int, *, extrapolate: bool) ->
         costs.at(batch=batch, context=context, length=n, extrapolate=extrapolate)
         for n in range(timed + 1)
     ]
-    seconds = np.array([one.seconds for one in rounds])
+    # Calls in which the drafter has nothing to offer stay plain ones.
+    plain, share = rounds[0].plain, estimate.share
+    seconds = np.array([share * one.seconds + (1.0 - share) * plain for one in rounds])
     tokens = estimate.tokens[: timed + 1]
     length = fastest(tokens, seconds)
     best = 1 + fastest(tokens[1:], seconds[1:]) if timed else 0
     # A speed-up is at least that of accepting nothing, at most that of accepting all.
-    gain = rounds[0].plain / seconds
+    gain = plain / seconds
     speedups = estimate.interval(
         tokens * gain,
         estimate.replicates[:, : timed + 1] * gain,
         confidence=plan.confidence,
         comparisons=max(1, timed),
-    ).clipped(gain, (1 + np.arange(timed + 1)) * gain)
+    ).clipped(gain, (1 + share * np.arange(timed + 1)) * gain)
     speedups.low[0] = speedups.high[0] = 1.0
     return LengthChoice(
         batch=batch,
@@ -226,7 +236,8 @@ def _over_engine(
     if theirs is None or (not extrapolate and longest is not None and theirs > longest):
         return None
     cost = plan.costs.at(batch=batch, context=context, length=theirs, extrapolate=extrapolate)
-    gain = cost.seconds / seconds
+    share = estimate.share
+    gain = (share * cost.seconds + (1.0 - share) * cost.plain) / seconds
     found = estimate.interval(
         estimate.tokens[[length]] / estimate.engine_tokens * gain,
         (estimate.replicates[:, length] / estimate.engine_replicates * gain)[:, None],
@@ -244,7 +255,7 @@ class MeanPlan(Certified):
         batch, context: the cell.
         lower, upper: `(L + 1,)`, speed-up over decoding without drafts of 0..L drafts, as far as
             costs are known.
-        tokens, drafts: per step of what the engine ran; NaN drafts if unknown.
+        tokens, drafts: per call of what the engine ran; NaN drafts if unknown.
         over_plain: speed-up of what the engine ran; None where its drafts or their costs are not
             known.
     """

@@ -13,7 +13,7 @@ from otm.engines.records.estimates import (
     request_mean,
     survival_bounds,
 )
-from otm.engines.records.reader import FORMS, parse_acceptance, read_acceptance
+from otm.engines.records.reader import FORMS, parse_acceptance, read_acceptance, read_models
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.tally import Tally
 
@@ -32,6 +32,7 @@ __all__ = [
     "mean_bounds",
     "parse_acceptance",
     "read_acceptance",
+    "read_models",
     "request_mean",
     "survival_bounds",
 ]

@@ -69,11 +69,12 @@ class TokensEstimate:
     """Tokens per step of chains of 0, 1, …, L drafts, with replicates for the uncertainty.
 
     Attributes:
-        tokens: `(L + 1,)`, 1 + Σ_{i≤γ} S_i.
-        engine_tokens: tokens per step of what the engine ran.
+        tokens: `(L + 1,)`, 1 + f·Σ_{i≤γ} S_i, f the share of calls that draft.
+        engine_tokens: tokens per call of what the engine ran.
         clusters: what is taken as independent.
         replicates: `(R, L + 1)` and `(R,)`, both estimates without one kind of cluster;
             multiplicity: `(R,)`, clusters of each kind.
+        share: f; share_replicates: `(R,)`.
     """
 
     tokens: Floats
@@ -82,11 +83,13 @@ class TokensEstimate:
     replicates: Floats
     engine_replicates: Floats
     multiplicity: Floats
+    share: float
+    share_replicates: Floats
 
     @property
     def survival(self) -> Floats:
-        """`(L,)`, the estimated survival."""
-        return np.diff(self.tokens)
+        """`(L,)`, the estimated survival in steps that draft."""
+        return np.asarray(np.diff(self.tokens) / self.share)
 
     def interval(
         self, values: Floats, replicates: Floats, *, confidence: float = 0.95, comparisons: int = 1
@@ -128,10 +131,14 @@ class TokensEstimate:
         """
         require_table(len(self.replicates), longest)
         measured = self.measured
-        tokens, replicates = (
-            _tokens(continued(np.diff(table)[..., :measured], measured, longest - measured))
-            for table in (self.tokens, self.replicates)
-        )
+        longer = [
+            share * continued(np.diff(table)[..., :measured] / share, measured, longest - measured)
+            for table, share in (
+                (self.tokens, np.float64(self.share)),
+                (self.replicates, self.share_replicates[:, None]),
+            )
+        ]
+        tokens, replicates = map(_tokens, longer)
         return dataclasses.replace(self, tokens=tokens, replicates=replicates)
 
     def token_interval(self, *, confidence: float = 0.95) -> Estimate:
@@ -266,7 +273,7 @@ class TokensBounds(Certified):
 
     Attributes:
         lower, upper: `(L + 1,)`, of chains of 0..L drafts.
-        drafts: drafts per step of what ran, on average; NaN if unknown.
+        drafts: drafts per call of what ran, on average; NaN if unknown.
     """
 
     lower: Floats
@@ -302,22 +309,23 @@ def mean_bounds(record: AcceptanceRecord, *, drafts: int | None = None) -> Token
     >>> bounds.lower.tolist(), bounds.upper.tolist()
     ([1.0, 1.5, 2.0, 2.5], [1.0, 2.0, 2.5, 2.5])
     """
-    ran = check_instance(record, AcceptanceRecord, name="record").drafts_per_step
-    whole = ran is not None and abs(ran - round(ran)) <= _PRINTED * ran
-    told = round(ran or 0.0) if whole else record.length
+    each = check_instance(record, AcceptanceRecord, name="record").drafts_per_step
+    whole = each is not None and abs(each - round(each)) <= _PRINTED * each
+    told = round(each or 0.0) if whole else record.length
     longest = told if drafts is None else check_count(drafts, name="drafts")
+    ran = None if each is None else each * record.drafting_share
     if not longest:
         return TokensBounds(np.ones(1), np.ones(1), np.nan if ran is None else ran)
-    accepted, each = record.mean - 1.0, min(longest if ran is None else ran, longest)
-    if max(accepted, ran or 0.0) > longest * (1 + _PRINTED):
+    accepted, drafted = record.mean - 1.0, min(longest if ran is None else ran, longest)
+    if max(accepted, each or 0.0) > longest * (1 + _PRINTED):
         raise InvalidParameter(
             f"A step drafts at most {longest}; this {record.form} accepts {accepted:.4g} of "
-            f"{ran or longest:.4g}. Pass the drafts that the engine was set to."
+            f"{each or longest:.4g}. Pass the drafts that the engine was set to."
         )
     lengths = np.arange(longest + 1.0)
     low = 1.0 + lengths * min(1.0, accepted / longest)
-    high = 1.0 + np.minimum(lengths, accepted + lengths * (1.0 - each / longest))
-    return TokensBounds(low, np.maximum(low, high), float(each))
+    high = 1.0 + np.minimum(lengths, accepted + lengths * (1.0 - drafted / longest))
+    return TokensBounds(low, np.maximum(low, high), float(drafted))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,8 +408,8 @@ def check_lengths(record: AcceptanceRecord, *, confidence: float = 0.99) -> Leng
 def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
     """Estimate tokens per step by draft length.
 
-    E_γ = 1 + Σ_{i≤γ} S_i, S from `kaplan_meier` where draft lengths differ and are recorded, as the
-    engine saw it otherwise.
+    E_γ = 1 + f·Σ_{i≤γ} S_i, S from `kaplan_meier` where draft lengths differ and are recorded, as
+    the engine saw it otherwise; f is the share of calls that drafted, as far as the record tells.
 
     Args:
         record: one with per-position counts.
@@ -427,8 +435,9 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
     total = record.survivors  # refuses what has none
     if not all(part.counted for part in record.parts):
         tokens = _tokens(np.minimum(1.0, total / record.parts[0].steps))
-        empty = np.empty((0, tokens.size))
-        return TokensEstimate(tokens, record.pooled_mean, "none", empty, np.empty(0), np.empty(0))
+        none = np.empty(0)
+        rows = np.empty((0, tokens.size))
+        return TokensEstimate(tokens, record.pooled_mean, "none", rows, none, none, 1.0, none)
     table = _Clusters.of(record)
     accepted, tried, engine = (
         table.sum(one) for one in (table.accepted, table.tried, table.engine)
@@ -437,13 +446,17 @@ def estimate_tokens(record: AcceptanceRecord) -> TokensEstimate:
         survival = table.survival(accepted - table.accepted, tried - table.tried)
         left_out = engine - table.engine
         engine_replicates = 1.0 + left_out[:, 0] / left_out[:, 1]
+        shares = left_out[:, 2] / left_out[:, 1]
+    share = float(engine[2] / engine[1])
     return TokensEstimate(
-        tokens=_tokens(table.survival(accepted, tried)),
+        tokens=_tokens(share * table.survival(accepted, tried)),
         engine_tokens=float(1.0 + engine[0] / engine[1]),
         clusters=table.kind,
-        replicates=_tokens(survival),
+        replicates=_tokens(shares[:, None] * survival),
         engine_replicates=engine_replicates,
         multiplicity=table.multiplicity,
+        share=share,
+        share_replicates=shares,
     )
 
 
@@ -455,7 +468,7 @@ class _Clusters:
         kind: what a cluster is.
         products: whether survival is the product of conditional acceptances.
         accepted, tried: `(R, L)`, steps that accepted and that tried each position.
-        engine: `(R, 2)`, accepted drafts and steps.
+        engine: `(R, 3)`, accepted drafts, calls, and steps, which are the calls that drafted.
         multiplicity: `(R,)`, how many equal clusters a row stands for.
     """
 
@@ -487,7 +500,9 @@ class _Clusters:
             products=products,
             accepted=np.stack([padded(one.survivors, length) for one in tallies]),
             tried=np.stack([_tried(one, length, products) for one in tallies]),
-            engine=np.array([[one.accepted + beyond, one.steps] for one in tallies]),
+            engine=np.array(
+                [[one.accepted + beyond * one.steps, one.calls, one.steps] for one in tallies]
+            ),
             multiplicity=multiplicity,
         )
 
@@ -509,18 +524,20 @@ class _Clusters:
 
 def _kinds_of_steps(record: AcceptanceRecord, products: bool) -> tuple[list[Tally], Floats]:
     """Return the different steps of a record as tallies of one step, and how often each occurs."""
+    idle = [Tally(name="", steps=0.0, accepted=0.0, undrafted=1.0)] if record.undrafted else []
+    often = np.full(len(idle), record.undrafted)
     if products:
         pairs = np.concatenate([part.pairs for part in record.parts if part.pairs is not None])
         kinds, counts = np.unique(pairs, axis=0, return_counts=True)
         require_table(len(kinds), record.measured)
         steps = [Tally.of_steps([a], [d], name="") for a, d in kinds.tolist()]
-        return steps, counts.astype(np.float64)
+        return steps + idle, np.append(counts, often)
     survivors = np.concatenate([[record.weight], record.survivors, [0]])
     exactly = -np.diff(survivors)
     kept = np.flatnonzero(exactly > 0)
     require_table(kept.size, record.measured)
     steps = [Tally(name="", steps=1.0, accepted=a, survivors=np.ones(a)) for a in kept.tolist()]
-    return steps, exactly[kept]
+    return steps + idle, np.append(exactly[kept], often)
 
 
 def require_table(clusters: int, length: int) -> None:

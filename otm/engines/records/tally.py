@@ -29,6 +29,7 @@ class Tally:
     Attributes:
         name: what the part is called in the record.
         steps: number of verification steps; 1 where only rates are known (see `counted`).
+        undrafted: target calls beside the steps, in which nothing was drafted; 0 if none is known.
         accepted: accepted drafts in all of them, never counting the token that the target adds.
         drafted: drafted tokens in all of them; None if unknown.
         survivors: `(L,)`, how many steps accepted at least i drafts, i = 1..L; None if unknown. Σ
@@ -47,11 +48,17 @@ class Tally:
     pairs: NDArray[np.int64] | None = None
     offered: NDArray[np.float64] | None = None
     counted: bool = True
+    undrafted: float = 0.0
+
+    @property
+    def calls(self) -> float:
+        """Target calls that are known: steps, and calls in which nothing was drafted."""
+        return self.steps + self.undrafted
 
     @property
     def mean(self) -> float:
-        """Tokens per step, 1 + accepted/steps."""
-        return 1.0 + self.accepted / self.steps
+        """Tokens per call, 1 + accepted/calls."""
+        return 1.0 + self.accepted / self.calls
 
     @property
     def unlocated(self) -> float:
