@@ -28,6 +28,11 @@ def plain_json(text: bytes | str, *, constant: Callable[[str], float] | None = N
     {'rate': [0.5, -1.0]}
     """
     content = text.decode("utf-8") if isinstance(text, bytes) else text
+    return json_decoder(constant=constant).decode(content)
+
+
+def json_decoder(*, constant: Callable[[str], float] | None = None) -> json.JSONDecoder:
+    """Return the decoder of `plain_json`, which also reads JSON that other text follows."""
     meant = _refused if constant is None else constant
 
     def real(digits: str) -> float:
@@ -40,8 +45,7 @@ def plain_json(text: bytes | str, *, constant: Callable[[str], float] | None = N
         except ValueError:
             return real(digits)
 
-    return json.loads(
-        content,
+    return json.JSONDecoder(
         object_pairs_hook=_object,
         parse_constant=meant,
         parse_float=real,

@@ -83,7 +83,7 @@ class LengthChoice:
         """Speed-up over plain decoding of what the engine ran, if nothing measured beats it."""
         if self.over_engine is None or self.over_engine.value >= 1.0:
             return None
-        return self.over_plain.value / self.over_engine.value
+        return float(self.over_plain.value / self.over_engine.value)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -3,22 +3,31 @@
 Text is read as if somebody hostile had written it: size, nesting and duplicate keys are refused
 before a form sees them, and numbers that JSON does not know (engines write NaN where nothing was
 drafted) count as missing. Nothing is executed or unpickled.
+
+What a record comes wrapped in is taken off here, below all forms: compression, UTF-16, line ends,
+colours of a terminal, and JSON around the lines of a log (Docker, journald, Loki). Of a long log
+only the lines with a word that some form reads are kept.
 """
 
 from __future__ import annotations
 
+import bz2
+import contextlib
 import csv
 import dataclasses
 import functools
+import gzip
+import importlib
 import io
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from otm._machine.strict_json import plain_json
+from otm._machine.strict_json import json_decoder
 from otm.engines.records.record import AcceptanceRecord
 from otm.errors import InvalidParameter, TooLarge
 
@@ -28,22 +37,35 @@ MAX_TEXT = 256 * 2**20
 MAX_CELLS = 10_000_000
 """Largest CSV table read, rows times columns."""
 
-_MOST_STREAMED = 64 * 2**20  # bytes of a pipe or a device, which may have no end
+_WHOLE = 4 * 2**20  # characters up to which a log is kept whole
+_LONGEST_LINE = 2**20  # characters; a longer line of a log holds no record of an engine
 
 MAX_DEPTH = 64
 """Deepest nesting that is searched."""
 
+_WORDS: tuple[str, ...] = ("ccept", "raft", "pec_", "Spec", "pecul", "MTP", "mtp", "eagle", "EAGLE")
+_WORDS += ("medusa", "gram", "eval time", "throughput", "n_pred", "cycles", "osition", "_tokens")
+_WORDS += ("acc ", "pred=", "latency")
+"""Every line that a form reads holds one of these words."""
+
+_ESCAPES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\[[0-9]{1,3}(?:;[0-9]{1,3})*m"
+)
+"""A terminal's escapes, also those of which the first character was lost in copying."""
+
+_PACKED: dict[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open}
+
 
 def read_document(path: str | os.PathLike[str]) -> Document:
-    """Return the document in a file of UTF-8 text, in a pipe, or in standard input if path is "-".
+    """Return the document in a file of text, in a pipe, or in standard input if path is "-".
 
     Raises:
-        InvalidParameter: if it cannot be read, or is no UTF-8.
+        InvalidParameter: if it cannot be read, or is neither UTF-8 nor UTF-16.
         TooLarge: if it is larger than a record may be.
     """
     try:
         return Document(_text_of(Path(path)))
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, EOFError, TypeError, ValueError) as error:
         if isinstance(error, TooLarge | InvalidParameter):
             raise
         raise InvalidParameter(
@@ -52,26 +74,72 @@ def read_document(path: str | os.PathLike[str]) -> Document:
 
 
 def _text_of(path: Path) -> str:
-    piped = str(path) == "-"
-    regular = path.is_file() and not piped
-    most = 4 * MAX_TEXT if regular else _MOST_STREAMED
-    with os.fdopen(os.dup(0), "rb") if piped else path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size if regular else 0
-        content = b"" if size > most else file.read(most + 1)
-    if max(size, len(content)) > most:
+    """Return the text of a file; of a long log, the lines that hold a word of `_WORDS`."""
+    with os.fdopen(os.dup(0), "rb") if str(path) == "-" else path.open("rb") as file:
+        start = file.peek(4)[:4]
+        with _unpacked(file, start) as content:
+            text = io.TextIOWrapper(content, encoding=_encoding(content.peek(2)[:2]), newline=None)
+            head = text.read(_WHOLE)
+            if len(head) < _WHOLE:
+                return head
+            if head.lstrip()[:1] not in "{[" and "\n" in head:
+                return "".join(_kept_lines(text, head))
+            rest = text.read(MAX_TEXT + 1 - len(head))
+    if len(head) + len(rest) > MAX_TEXT:
         raise TooLarge(
-            f"A record may have {MAX_TEXT:,} characters; {path.name} has more than {most:,} bytes. "
-            "Split it."
+            f"A record may have {MAX_TEXT:,} characters; {path.name} has more than that, and is no "
+            "log. Split it."
         )
-    # Lines end alike, whoever wrote them.
-    return io.StringIO(content.decode("utf-8-sig"), newline=None).read()
+    return head + rest
+
+
+def _unpacked(file: Any, start: bytes) -> Any:
+    """Return the stream of a file, decompressed if its first bytes say that it is compressed."""
+    if start[:2] in _PACKED:
+        return _PACKED[start[:2]](file)
+    if start != b"\x28\xb5\x2f\xfd":
+        return file
+    for name in ("compression.zstd", "backports.zstd"):  # from Python 3.14, and before
+        try:
+            return io.BufferedReader(importlib.import_module(name).open(file))
+        except ImportError:
+            continue
+    raise InvalidParameter(
+        "Reading a .zst file needs Python 3.14 or the package backports.zstd; neither is here. "
+        "Unpack it: zstd -dc FILE | otm plan -"
+    )
+
+
+def _encoding(start: bytes) -> str:
+    return "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+
+
+def _kept_lines(text: IO[str], head: str) -> Iterator[str]:
+    """Yield the lines of a log that a form may read."""
+    rest, block = "", head
+    while block:
+        lines = (rest + block).split("\n")
+        rest = lines.pop()[:_LONGEST_LINE]
+        for line in lines:
+            for word in _WORDS:  # a substring test a word is faster than one expression for all
+                if word in line:
+                    yield line + "\n"
+                    break
+        block = text.read(_LONGEST_LINE)
+    yield rest
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Document:
-    """The text of a record, and the JSON values in the text."""
+    """The text of a record, and the JSON values in the text.
+
+    Attributes:
+        text: the text, without a terminal's escapes and with one kind of line end.
+        model: the model of which a page with several is read; None for the only one.
+    """
 
     text: str
+    model: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -83,19 +151,36 @@ class Document:
                 f"A record may have {MAX_TEXT:,} characters; this one has {len(self.text):,}. "
                 "Split it."
             )
+        text = self.text.replace("\r\n", "\n").replace("\r", "\n")
+        object.__setattr__(self, "text", _ESCAPES.sub("", text) if "[" in text else text)
 
     @functools.cached_property
     def values(self) -> tuple[Any, ...]:
-        """The JSON values of the text, or else of each line.
+        """The JSON values of the text, or else those that begin in a line.
 
-        Objects and lists only; lines may begin with "data: ", and lines of other text are left out.
+        Objects and lists only; lines may begin with "data: " or other text, and lines of other
+        text are left out. Braces that a paste left out are added.
         """
         stripped = self.text.strip()
+        if stripped[:1] == '"' and '":' in stripped:
+            stripped = "{" + stripped.rstrip(",") + "}"
         # JSON lines begin as JSON does, and a log may quote braces.
-        whole = _json_values([stripped])
-        return whole or _json_values(
-            [line.strip().removeprefix("data:").strip() for line in stripped.splitlines()]
-        )
+        return _json_values(stripped) or tuple(_values_in_lines(stripped))
+
+    @functools.cached_property
+    def unwrapped(self) -> str:
+        """The lines of a log around which somebody has put JSON: its strings with a word of one."""
+        found: list[str] = []
+
+        def visit(value: Any, depth: int) -> None:
+            if isinstance(value, str) and any(word in value for word in _WORDS):
+                found.append(value.rstrip("\n") + "\n")
+            elif isinstance(value, dict | list) and depth < MAX_DEPTH:
+                for one in value.values() if isinstance(value, dict) else value:
+                    visit(one, depth + 1)
+
+        visit(list(self.values), 0)
+        return "".join(found)
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
@@ -256,20 +341,38 @@ def contiguous(positions: Iterable[int], *, first: int = 0) -> list[int]:
     return ordered
 
 
-def _json_values(texts: Iterable[str]) -> tuple[Any, ...]:
-    """Return the values of the texts that are JSON objects or lists."""
-    found = []
-    for text in texts:
-        if text[:1] in ("{", "["):
-            try:
-                found.append(plain_json(text, constant=_missing))
-            except json.JSONDecodeError:
-                continue
-            except RecursionError as error:
-                raise InvalidParameter(
-                    "A record must be nested less deeply than Python reads JSON. Flatten it."
-                ) from error
-    return tuple(found)
+def _json_values(text: str) -> tuple[Any, ...]:
+    """Return the value of a text that is one JSON object or list, as a tuple of one."""
+    if text[:1] not in ("{", "["):
+        return ()
+    try:
+        return (json_decoder(constant=_missing).decode(text),)
+    except json.JSONDecodeError:
+        return ()
+    except RecursionError as error:
+        raise InvalidParameter(
+            "A record must be nested less deeply than Python reads JSON. Flatten it."
+        ) from error
+
+
+def _values_in_lines(text: str) -> Iterator[Any]:
+    """Yield the JSON objects and lists that begin in a line, and may go on over several."""
+    start = end = 0
+    for line in text.splitlines(keepends=True):
+        begin, start = start, start + len(line)
+        shown = line.strip().removeprefix("data:").strip()
+        if begin < end:
+            continue
+        found = _json_values(shown)
+        if not found and shown[-1:] in ("}", "]"):
+            found = _json_values(shown[max(0, shown.find('{"')) :])  # behind a log's prefix
+        if not found and shown in ("{", "[", "[{"):
+            with contextlib.suppress(json.JSONDecodeError, RecursionError):
+                value, end = json_decoder(constant=_missing).raw_decode(
+                    text, begin + line.index(shown[0])
+                )
+                found = (value,)
+        yield from found
 
 
 def _missing(name: str) -> float:

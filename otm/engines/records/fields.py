@@ -32,7 +32,8 @@ class Fields:
     """The keys under which the objects of a form hold the steps of one part.
 
     Attributes:
-        steps: verification steps; objects without steps are left out.
+        steps: verification steps; objects without steps are left out, unless their emitted and
+            accepted tokens tell how many target calls they took.
         accepted, drafted: tokens in all steps, never counting the one that the target adds.
         histogram: steps by accepted drafts, a list or an object.
         offered: steps by drafts on offer, a list.
@@ -46,6 +47,8 @@ class Fields:
         proposed: the same times steps.
         part: what the part is called.
         sums: whether histogram and steps must add up to what is told in all.
+        half: half of the last decimal of rates, as fractions, and of a mean; a mean that is told
+            with so few decimals must be that of the counts.
     """
 
     steps: Keys = ()
@@ -63,16 +66,19 @@ class Fields:
     proposed: Keys = ()
     part: Keys = ()
     sums: bool = True
+    half: float = ROUNDING
 
     def tally(self, found: Object, name: str) -> Tally:
         """Return the counts of one object, after a check that all counts agree."""
         name = str(_value(found, self.part) or name)[:40]
-        if not self.steps:
-            return Tally.of_mean(number(_value(found, self.mean), self.mean[0]), name=name)
-        steps = count(_value(found, self.steps), self.steps[0])
         accepted, drafted = _counted(found, self.accepted), _counted(found, self.drafted)
+        if _value(found, self.steps) is None and accepted is None:
+            return Tally.of_mean(number(_value(found, self.mean), self.mean[0]), name=name)
+        steps = self._calls(found, accepted)
         if not steps:
             return Tally(name=name, steps=0.0, accepted=0.0)
+        if self.half > ROUNDING:
+            self._require_mean(found, steps, accepted)
         laws = [self._by_step(found, name), self._by_accepted(found, drafted, name)]
         laws.append(self._by_position(found, steps, accepted, drafted, name))
         known = [law for law in laws if law is not None]
@@ -83,10 +89,41 @@ class Fields:
                 _require_agreement(law, known[0], (steps, accepted, drafted))
         return known[0]
 
+    def tells(self, found: Object) -> bool:
+        """True if an object tells of steps, of a mean, or of tokens from which steps follow."""
+        if _value(found, self.steps or self.mean) is not None:
+            return True
+        return None not in (_counted(found, self.accepted), _counted(found, self.emitted))
+
+    def _calls(self, found: Object, accepted: int | None) -> int:
+        """Return the steps that are told, or all target calls: tokens, less the accepted ones."""
+        if (told := _value(found, self.steps)) is not None:
+            return count(told, self.steps[0])
+        emitted, prefills = _counted(found, self.emitted), _counted(found, self.prefills)
+        calls = (emitted or 0) - (1 if prefills is None else prefills) - (accepted or 0)
+        if calls < 0:
+            raise InvalidParameter(
+                f"{self.accepted[0]} is less than {self.emitted[0]}; got {accepted} of {emitted} "
+                "tokens. Check the export."
+            )
+        return calls
+
     def configured(self, found: Object) -> float | None:
         """Return the drafts per step that the engine was set to, None if unknown."""
         proposed, steps = _counted(found, self.proposed), _counted(found, self.steps)
         return proposed / steps if proposed and steps else _counted(found, self.length)
+
+    def _require_mean(self, found: Object, steps: int, accepted: int | None) -> None:
+        """Raise unless counts give the mean that a table tells: a number may have been cut."""
+        told = _value(found, self.mean)
+        if told is None or accepted is None:
+            return
+        mean = 1.0 + accepted / steps
+        if abs(number(told, self.mean[0]) - mean) > self.half + 1e-9:
+            raise InvalidParameter(
+                f"Counts must give the {self.mean[0]} of their table, {told}; they give "
+                f"{mean:.4g}. Was it cut?"
+            )
 
     def _by_step(self, found: Object, name: str) -> Tally | None:
         taken, tried = _value(found, self.taken), _value(found, self.tried)
@@ -117,14 +154,16 @@ class Fields:
                 f"beside {accepted}. Check the export."
             )
         rates = [number(rate, self.rates[0]) for rate in told]
-        mean, total, slack = accepted / steps, math.fsum(rates), ROUNDING * max(1, len(rates))
+        mean, total, slack = accepted / steps, math.fsum(rates), self.half * max(1, len(rates))
         scales = [scale for scale in (1.0, 100.0) if abs(total - scale * mean) <= scale * slack]
         if not scales or (len(scales) > 1 and total > 0):
             raise InvalidParameter(
                 f"{self.rates[0]} must add up to accepted tokens over drafts, {mean:.6g}, or to "
                 f"{100 * mean:.6g} in per cent; they add up to {total:.6g}. Check the export."
             )
-        counts = [near_count(rate / scales[0] * steps) for rate in rates]
+        # Rates of fewer decimals than the counts have are brought to the counts.
+        scale = scales[0] * (total / scales[0] / mean if self.half > ROUNDING and total else 1.0)
+        counts = [near_count(min(1.0, rate / scale) * steps) for rate in rates]
         return Tally.of_survivors(
             counts, steps=steps, name=name, accepted=accepted, drafted=drafted
         )
@@ -161,8 +200,7 @@ def form_of_objects(
     """
 
     def read(document: Document) -> AcceptanceRecord:
-        told = fields.steps or fields.mean
-        found = [one for one in find(document) if _value(one, told) is not None]
+        found = [one for one in find(document) if fields.tells(one)]
         parts = tuple(fields.tally(one, f"{unit} {i}") for i, one in enumerate(found, start=1))
         lengths = {fields.configured(one) for one in found}
         (only,) = lengths if len(lengths) == 1 else (None,)

@@ -15,6 +15,13 @@ and the first, which the prompt's pass samples. `llama-speculative` prints "n_dr
 "n_predict = 125", "n_drafted = 123" and "n_accept = 78" of one run, where every step predicts what
 it accepts and one token more.
 
+**Calls that drafted nothing** are in none of these counts: n-gram drafters find nothing, low
+confidence stops a draft, and a last token leaves no room. The "eval time" line has all tokens: less
+the first one and the accepted ones they are the target calls. A request in which nothing was
+drafted has no other line. Of the totals, `b` counts requests, `g` calls for which
+a drafter was asked, `a` calls that drafted. A recurrent or hybrid target runs again after a
+rejection: twice as many calls as steps.
+
 A rate is steps that accepted at least i drafts over steps, a mean counts the target's token. In
 many versions the list has as many entries as the draft *model* drafts at most; n-gram drafters go
 beyond, so that their lists are cut short and 1 + Σ rates is less than the mean. Where a line has no
@@ -27,7 +34,11 @@ spellings are of earlier and later versions. examples/speculative/speculative.cp
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,30 +54,145 @@ _SUMS = re.compile(
     r"draft acceptance(?: rate)? = *[0-9.]+ *\( *(\d+) accepted */ *(\d+) generated\)"
     r"(?:, mean (?:acceptance length|len) = *(\d+\.\d\d))?"
 )
-EVAL = re.compile(r"(?<!prompt )\beval time = *([0-9.]+) ms */ *(\d+) tokens")
+_WRAPPED = re.compile(r"(draft acceptance(?: rate)? = *[0-9.]+)\s*\n\s*(?=\()")
+_EVAL = re.compile(r"(?<!prompt )\beval time = *([0-9.]+) ms */ *(\d+) tokens")
 _RUN = re.compile(r"^.*?\bn_(draft|predict|drafted|accept) += +(\d+) *$", re.MULTILINE)
 _TASK = re.compile(r"\bid +(\d+) \| task +(-?\d+)")
 _TOTALS = re.compile(
-    r"statistics +([\w-]+): #calls\(b,g,a\) = *\d+ +\d+ +(\d+),.*?#gen tokens = *(\d+), #acc "
-    r"tokens = *(\d+)"
+    r"statistics +([\w-]+): #calls\(b,g,a\) = *\d+ +(\d+) +(\d+),.*?#acc drafts = *(\d+), "
+    r"#gen tokens = *(\d+), #acc tokens = *(\d+),"
 )
+_HALF = 0.005 + 1e-9  # two decimals
+_STARTED = "speculative implementation"
+
+
+@dataclasses.dataclass
+class _Request:
+    """The lines of one request: its evaluation, its sums, its rates.
+
+    Attributes:
+        ms, tokens: of the evaluation; None without its line.
+        sums: accepted and drafted tokens; None where nothing was drafted.
+        mean: tokens a step as printed; None in builds of 2025.
+        rates: by position; None without trace level.
+        drafting: whether the server speculated by then, as far as the lines before say.
+    """
+
+    ms: float | None = None
+    tokens: int | None = None
+    sums: tuple[int, int] | None = None
+    mean: float | None = None
+    rates: list[float] | None = None
+    drafting: bool = False
+
+    @property
+    def calls(self) -> int | None:
+        """The target's calls after the prompt's: tokens − 1 − accepted; None if unknown."""
+        if self.tokens is None:
+            return None
+        return max(0, self.tokens - 1 - (self.sums[0] if self.sums else 0))
+
+
+def _requests(text: str) -> list[_Request]:
+    """Return the requests of a log; lines of one belong together by slot and task, or by order."""
+    found: list[_Request] = []
+    last: dict[str | None, _Request] = {}
+    drafting = False
+    lines = _WRAPPED.sub(r"\1 ", text).splitlines()
+    for before, line in itertools.pairwise(["", *lines]):
+        if line == before:  # two handlers of one log
+            continue
+        task = _TASK.search(line)
+        key = None if task is None else task[0]
+        ran, sums = _EVAL.search(line), _SUMS.search(line)
+        drafting |= sums is not None or _STARTED in line
+        if "statistics " in line and _TOTALS.search(line):
+            drafting = True
+            if found:
+                found[-1].drafting = True
+            continue
+        rates = _RATES.search(line)
+        if ran is None and sums is None and rates is None:
+            continue
+        one = last.get(key) or last.get(None)
+        if one is None or ran or (sums and one.sums) or (rates and one.rates):
+            one = last[key] = _Request(drafting=drafting)
+            found.append(one)
+        if ran:
+            one.ms, one.tokens = number(ran[1], "eval time"), count(ran[2], "tokens")
+        if sums:
+            one.sums = count(sums[1], "accepted"), count(sums[2], "generated")
+            one.mean = None if sums[3] is None else number(sums[3], "mean len")
+        one.rates = _numbers(rates[1]) if rates else one.rates
+        one.drafting |= one.sums is not None
+    return found
+
+
+def _speculative(found: list[_Request]) -> list[_Request]:
+    """Return the requests that a drafter served, those in which it drafted nothing among them.
+
+    A request without a line of drafts is one of a drafter that declines, if this drafter declined
+    in others, and a plain one pasted beside otherwise.
+    """
+    told = [one for one in found if one.sums or one.rates]
+    declines = any(_idle(one) for one in told)
+    return [one for one in found if one.sums or one.rates or (one.drafting and declines)]
+
+
+def _idle(one: _Request) -> float:
+    """Return the calls of a request that drafted nothing; the last token alone does not count."""
+    if one.calls is None or one.sums is None:
+        return 0
+    if one.rates is None and one.mean is None:
+        return 0
+    idle = one.calls - _drafting_steps(one)
+    return idle if idle > max(1, 0.01 * one.calls) else 0
+
+
+def _drafting_steps(one: _Request) -> float:
+    """Return the steps of a request that drafted, from its rates or its mean."""
+    assert one.sums is not None
+    accepted, drafted = one.sums
+    if one.rates is not None and one.mean is not None:
+        return _steps(one.rates, accepted, drafted, one.mean)
+    over = (one.mean or 1.0) - 1.0
+    if accepted and over > 0:
+        steps = accepted / over
+        whole = max(1, round(steps))
+        return whole if abs(accepted / whole - over) <= _HALF else steps
+    # A mean of 1.00 says nothing of the steps: they drafted one token each at least.
+    return one.calls if one.calls is not None and one.calls <= drafted else 0
+
+
+def eval_times(document: Document) -> Iterator[tuple[int, float]]:
+    """Yield pairs (running requests, seconds a token) of the requests of a log.
+
+    The speculative ones, if any is; 0 running where several slots served and the log does not say
+    how many at a time.
+    """
+    if "eval time = " not in document.text:
+        return
+    found = _requests(document.text)
+    slots = len({slot for slot, _ in _TASK.findall(document.text)})
+    for one in _speculative(found) or found:
+        if one.ms is not None and (one.tokens or 0) > 1:
+            yield int(slots <= 1), one.ms / 1e3 / ((one.tokens or 0) - 1)
 
 
 def _read(document: Document) -> AcceptanceRecord:
-    marks = (" = (", "draft acceptance", "eval time = ")
-    lines = [line for line in document.text.splitlines() if any(mark in line for mark in marks)]
-    run = {name: count(value, name) for name, value in _RUN.findall(document.text)}
-    length = None
-    if not any(_RATES.search(line) for line in lines):
-        unit, parts = REQUEST, _means(lines) or _runs(run)
-        length = run.get("draft")
-        notes = ["Means only: per-position rates are printed at trace level, -lv 4."]
-    elif requests := _requests(lines):
-        unit, parts = REQUEST, requests
-        notes = ["Rates have three decimals; a request's steps follow from them and its mean."]
-    else:
-        unit, parts = "drafter", _drafters(lines)
+    text, length, unit = document.text, None, REQUEST
+    found = _requests(text)
+    served = _speculative(found)
+    if served:
+        parts, notes = _of_requests(served), list(_request_notes(served, len(found)))
+        notes += _thrown_away(text)
+    elif totals := _totals(text):
+        unit, parts = "drafter", _drafters(totals)
         notes = ["Running totals of each drafter: requests are not told apart."]
+        notes += _drafter_notes(parts)
+    else:
+        parts, length = _runs(text)
+        notes = ["Totals of a run: no law."]
     if any(part.unlocated > 0.02 * part.accepted for part in parts):
         notes.append(
             "Lists are cut short, as n-gram drafters' are: 1 + Σ rates is less than the mean."
@@ -81,82 +207,202 @@ def _read(document: Document) -> AcceptanceRecord:
     )
 
 
-def _requests(lines: list[str]) -> list[Tally]:
-    """Return the requests with printed rates."""
-    # Their sums are on the same line, or on an earlier one of the same task.
-    found: list[Tally] = []
-    sums: dict[tuple[str, str] | None, tuple[str, str, str]] = {}
-    for line in lines:
-        task = _TASK.search(line)
-        key = None if task is None else (task.group(1), task.group(2))
-        if (match := _SUMS.search(line)) and match.group(3):
-            sums[key] = (match.group(1), match.group(2), match.group(3))
-        if "#acc rate/pos" not in line and (match := _RATES.search(line)):
-            name = f"request {len(found) + 1}"
-            told = sums.pop(key, None)
-            rates = _numbers(match.group(1))
-            found.append(
-                Tally.of_rates(rates, name=name) if told is None else _request(rates, told, name)
-            )
-    return found
-
-
-def _means(lines: list[str]) -> list[Tally]:
-    """Return the sums of each request, with steps from the mean or from the number of tokens."""
-    told: list[tuple[int, int, float | None]] = []
-    tokens: int | None = None
-    for line in lines:
-        if match := EVAL.search(line):
-            tokens = count(match.group(2), "tokens")
-        elif match := _SUMS.search(line):
-            accepted, drafted = (count(match.group(i), "drafts") for i in (1, 2))
-            over = number(match.group(3) or 1, "mean len") - 1.0
-            steps = None if tokens is None else max(1.0, tokens - 1.0 - accepted)
-            told.append((accepted, drafted, accepted / over if accepted and over > 0 else steps))
-            tokens = None
-    # Where nothing was accepted, no mean tells the steps: they drafted as many as others.
-    known = [(drafted, steps) for _, drafted, steps in told if steps]
-    if told and not known:
+def _of_requests(served: list[_Request]) -> list[Tally]:
+    """Return the counts of each request."""
+    listed = any(one.rates for one in served)
+    known = [one for one in served if one.sums and _sure_steps(one)]
+    if not known and not any(one.rates for one in served):
+        accepted, drafted = next(one.sums for one in served if one.sums)
         raise InvalidParameter(
-            f"{told[0][0]} of {told[0][1]} drafts were accepted; in how many steps follows from "
+            f"{accepted} of {drafted} drafts were accepted; in how many steps follows from "
             'the line "eval time = … ms / … tokens" before it, which is missing. Keep it.'
         )
-    each = sum(drafted for drafted, _ in known) / (sum(steps for _, steps in known) or 1.0)
-    return [
-        Tally(f"request {i}", steps or drafted / (each or 1.0), float(accepted), float(drafted))
-        for i, (accepted, drafted, steps) in enumerate(told, 1)
-    ]
+    # Where nothing tells the steps, they drafted as many as others.
+    each = sum(one.sums[1] for one in known if one.sums) / (sum(map(_sure_steps, known)) or 1.0)
+    parts = []
+    for i, one in enumerate(served, 1):
+        name = f"request {i}"
+        if one.sums is None and one.rates:
+            parts.append(Tally.of_rates(one.rates, name=name))
+        elif one.sums is None:
+            empty = np.zeros(0) if listed else None
+            idle = float(one.calls or 0)
+            parts.append(Tally(name, 0.0, 0.0, 0.0, survivors=empty, undrafted=idle))
+        else:
+            steps = _sure_steps(one) or one.sums[1] / (each or 1.0)
+            parts.append(_request(one, name, float(steps)))
+    return parts
 
 
-def _runs(run: dict[str, int]) -> list[Tally]:
-    """Return the run in the summary of `llama-speculative`."""
-    steps = float(run["predict"] - run["accept"])
-    return [Tally("run", steps, float(run["accept"]), float(max(run["drafted"], run["accept"])))]
+def _sure_steps(one: _Request) -> float:
+    """Return the steps of a request that drafted, 0 if nothing tells them."""
+    if one.sums is None:
+        return 0
+    idle, told = _idle(one), one.mean is not None and (one.rates or one.sums[0])
+    if idle or (told and one.rates):
+        return _drafting_steps(one)
+    if one.calls is not None:
+        return max(1, one.calls)
+    return _drafting_steps(one) if told else 0
 
 
-def _request(rates: list[float], told: tuple[str, str, str], name: str) -> Tally:
-    accepted, drafted = count(told[0], "accepted"), count(told[1], "generated")
-    mean = number(told[2], "mean len")
-    steps = _steps(rates, accepted, drafted, mean)
-    return Tally.of_survivors(
-        np.round(np.multiply(rates, steps)),
+def _request(one: _Request, name: str, steps: float) -> Tally:
+    """Return the counts of a request with sums."""
+    assert one.sums is not None
+    accepted, drafted = one.sums[0], float(max(one.sums))
+    if not one.rates or one.mean is None:
+        return Tally(name, steps, float(accepted), drafted, undrafted=float(_idle(one)))
+    tally = Tally.of_survivors(
+        np.round(np.multiply(one.rates, steps)),
         steps=steps,
         name=name,
         accepted=accepted,
-        drafted=max(drafted, accepted),
+        drafted=drafted,
     )
+    return dataclasses.replace(tally, undrafted=float(_idle(one)))
+
+
+def _request_notes(served: list[_Request], found: int) -> Iterator[str]:
+    """Yield what a reader of the requests must know."""
+    if not any(one.rates for one in served):
+        yield "Means only: per-position rates are printed at trace level, -lv 4."
+    else:
+        yield "Rates have three decimals; a request's steps follow from them and its mean."
+    idle, steps = sum(map(_idle, served)), sum(map(_sure_steps, served))
+    if any(one.calls is None for one in served):
+        yield (
+            "Only calls that drafted are counted: exact for a draft model; n-gram drafters and "
+            'thresholds decline, which "eval time" lines would tell.'
+        )
+    elif idle and abs(idle - steps) <= 0.02 * steps:
+        yield (
+            "There are two target calls for each step: a recurrent or hybrid target, which runs "
+            f"again after a rejection, or a drafter that declined as often. {steps:,.0f} steps."
+        )
+    empty = sum(one.sums is None and not one.rates for one in served)
+    if empty:
+        yield f"In {empty} of {len(served)} requests nothing was drafted."
+    if plain := found - len(served):
+        yield f"{plain} requests without drafts are taken for plain decoding, and left out."
+
+
+def _thrown_away(text: str) -> list[str]:
+    """Return a note on calls in which a draft model ran for nothing."""
+    last = {one[0]: one for one in _totals(text)}
+    return [
+        f"{name} ran in {one.asked - one.calls:,} calls and threw its drafts away "
+        "(--spec-draft-p-min): that time is in no cost of a draft."
+        for name, one in last.items()
+        if one.asked - one.calls > 0.01 * one.asked
+    ]
+
+
+class _Totals(NamedTuple):
+    """One line of totals: the drafter, calls for which it was asked and drafted, tokens, rates."""
+
+    name: str
+    asked: int
+    calls: int
+    drafted: int
+    accepted: int
+    rates: list[float]
+
+
+def _totals(text: str) -> list[_Totals]:
+    """Return the lines of totals, with the first rate where no rates are printed."""
+    found = []
+    for line in text.splitlines():
+        if match := _TOTALS.search(line):
+            asked, calls, first, drafted, accepted = (
+                count(n, "a total") for n in match.groups()[1:]
+            )
+            rates = _RATES.search(line)
+            told = _numbers(rates[1]) if rates else [first / calls] if calls else []
+            found.append(_Totals(match[1], asked, calls, drafted, accepted, told))
+    return found
+
+
+def _drafters(totals: list[_Totals]) -> list[Tally]:
+    """Return each drafter's totals, the last line of each start, added up.
+
+    Drafters are asked in turn: calls that none of them drafted for are those of the most asked one.
+    """
+    starts: dict[str, list[_Totals]] = {}
+    for line in totals:
+        known = starts.setdefault(line.name, [])
+        if known and line.asked >= known[-1].asked and line.calls >= known[-1].calls:
+            known.pop()
+        known.append(line)
+    asked = {name: sum(one.asked for one in lines) for name, lines in starts.items()}
+    calls = {name: sum(one.calls for one in lines) for name, lines in starts.items()}
+    most = max(asked, key=lambda name: asked[name])
+    idle = max(0.0, float(asked[most] - sum(calls.values())))
+    parts = []
+    for name, lines in starts.items():
+        steps, drafted, accepted = (
+            sum(getattr(one, count_) for one in lines)
+            for count_ in ("calls", "drafted", "accepted")
+        )
+        undrafted = idle if name == most else 0.0
+        if not steps:
+            parts.append(Tally(name, 0.0, 0.0, 0.0, survivors=np.zeros(0), undrafted=undrafted))
+            continue
+        survivors = np.zeros(max(len(one.rates) for one in lines))
+        for one in lines:
+            survivors[: len(one.rates)] += np.round(np.multiply(one.rates, one.calls))
+        tally = Tally.of_survivors(
+            survivors, steps=steps, name=name, accepted=accepted, drafted=max(drafted, accepted)
+        )
+        parts.append(dataclasses.replace(tally, undrafted=undrafted))
+    return parts
+
+
+def _drafter_notes(parts: list[Tally]) -> Iterator[str]:
+    """Yield the mean of each of several drafters, and the calls that none of them took."""
+    drafting = [part for part in parts if part.steps]
+    for part in drafting if len(drafting) > 1 else ():
+        mean = 1.0 + part.accepted / part.steps
+        yield f"{part.name}: {mean:.3f} tokens a step in {part.steps:,.0f} steps that it drafted."
+    if any(part.undrafted for part in parts) and len(parts) == 1:
+        yield (
+            "Calls for which it was asked and did not draft are taken to have drafted nothing: if "
+            "another drafter took them, its line is missing."
+        )
+
+
+def _runs(text: str) -> tuple[list[Tally], int | None]:
+    """Return the runs in summaries of `llama-speculative`, and their drafts a step."""
+    runs: list[dict[str, int]] = [{}]
+    for name, value in _RUN.findall(text):
+        if name in runs[-1]:
+            runs.append({})
+        runs[-1][name] = count(value, name)
+    parts = [
+        Tally(
+            f"run {i}",
+            float(run["predict"] - run["accept"]),
+            float(run["accept"]),
+            float(max(run["drafted"], run["accept"])),
+        )
+        for i, run in enumerate(runs, 1)
+        if run.keys() >= _SUMMARY
+    ]
+    lengths = {run.get("draft") for run in runs}
+    return parts, lengths.pop() if len(lengths) == 1 else None
+
+
+_SUMMARY = {"predict", "drafted", "accept"}
 
 
 def _steps(rates: list[float], accepted: int, drafted: int, mean: float) -> int:
     """Return the number of steps that the mean allows and for which rates × steps are whole."""
     if not accepted:
         return max(1, round(drafted / len(rates)))
-    half = 0.5e-2  # two decimals
     over = mean - 1
-    least = max(1, int(np.ceil(accepted / (over + half))))
+    least = max(1, int(np.ceil(accepted / (over + _HALF))))
     # A mean of 1.00 is no bound from above: then every step drafted, and as much as the list holds.
-    told = over > half
-    most = int(accepted / (over - half)) if told else drafted
+    told = over > _HALF
+    most = int(accepted / (over - _HALF)) if told else drafted
     centre = accepted / over if told else drafted / len(rates)
     candidates = np.arange(least, max(least, min(most, least + 100_000)) + 1)
     counts = np.outer(candidates, rates)
@@ -166,58 +412,23 @@ def _steps(rates: list[float], accepted: int, drafted: int, mean: float) -> int:
     return int(candidates[near[np.argmin(np.abs(candidates[near] - centre))]])
 
 
-def _drafters(lines: list[str]) -> list[Tally]:
-    """Return each drafter's totals: the last line of each start, added up."""
-    runs: dict[str, list[tuple[int, int, int, list[float]]]] = {}
-    for line in lines:
-        totals, rates = _TOTALS.search(line), _RATES.search(line)
-        if totals is None or rates is None:
-            continue
-        name = totals.group(1)
-        calls, drafted, accepted = (count(value, "a total") for value in totals.groups()[1:])
-        known = runs.setdefault(name, [])
-        if known and calls >= known[-1][0]:
-            known.pop()
-        known.append((calls, drafted, accepted, _numbers(rates.group(1))))
-    parts = []
-    for name, starts in runs.items():
-        steps, drafted, accepted = (
-            sum(one) for one in zip(*(start[:3] for start in starts), strict=True)
-        )
-        if not steps:
-            continue
-        survivors = np.zeros(max(len(start[3]) for start in starts))
-        for start in starts:
-            survivors[: len(start[3])] += np.round(np.multiply(start[3], start[0]))
-        parts.append(
-            Tally.of_survivors(
-                survivors, steps=steps, name=name, accepted=accepted, drafted=max(drafted, accepted)
-            )
-        )
-    if not parts:
-        raise InvalidParameter(
-            'The log must hold "#acc rate/pos = (" behind "statistics …: #calls(b,g,a) = …" with '
-            "calls; none is complete. Keep whole lines."
-        )
-    return parts
-
-
 def _numbers(text: str) -> list[float]:
     return [number(value, "a rate") for value in re.findall(r"\d+(?:\.\d+)?", text)]
 
 
 def _recognises(document: Document) -> bool:
-    printed = _RATES.search(document.text) or _SUMS.search(document.text)
-    run = {name for name, _ in _RUN.findall(document.text)}
-    return printed is not None or run >= {"predict", "drafted", "accept"}
+    text = _WRAPPED.sub(r"\1 ", document.text)
+    printed = _SUMS.search(text) or _RATES.search(text) or _TOTALS.search(text)
+    run = {name for name, _ in _RUN.findall(text)}
+    return printed is not None or run >= _SUMMARY
 
 
 FORM = Form(
     name="llama.cpp log",
     marks=(
         'lines with "draft acceptance =", "draft acceptance rate =", "acceptance rate per position '
-        '= (", "acc per pos = (" or "#acc rate/pos = (", or "n_predict =", "n_drafted =" and '
-        '"n_accept ="'
+        '= (", "acc per pos = (" or "statistics …: #calls(b,g,a) =", or "n_predict =", "n_drafted ='
+        '" and "n_accept ="'
     ),
     recognises=_recognises,
     read=_read,

@@ -2,8 +2,13 @@
 
 * `vllm:spec_decode_num_drafts_total`, `…_num_draft_tokens_total`, `…_num_accepted_tokens_total`
   and, with a label `position` from 0, `…_num_accepted_tokens_per_pos_total`: steps that accepted at
-  least position + 1 drafts. llama.cpp writes the same under `llamacpp:`. Label sets (engines,
-  models) are added up. `num_draft_tokens` below drafts × positions says that steps drafted fewer.
+  least position + 1 drafts; without positions, a mean. llama.cpp writes the same under `llamacpp:`.
+  `num_draft_tokens` below drafts × positions says that steps drafted fewer.
+* Drafts count the calls that drafted. All calls follow from the tokens of the same page, vLLM's
+  `generation_tokens_total` and llama.cpp's `tokens_predicted_total`, less the accepted ones and the
+  first of each request (`request_success_total`; llama.cpp does not count requests).
+* Engines (label `engine`) are parts; models (label `model_name`) are records of their own. The
+  same series twice are two scrapes of one server: the record is of the time between them.
 * SGLang: `sglang:spec_verify_calls_total`, `generation_tokens_total`, which counts the prefills'
   tokens too, and `num_requests_total`; or, where nothing was verified yet or an older version has
   no such counter, the gauges `spec_accept_length` and `spec_accept_rate` of the last interval.
@@ -20,6 +25,7 @@ python/sglang/srt/observability/metrics_collector.py at 44cedc2b; github.com/ai-
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -27,20 +33,26 @@ from typing import Any, NamedTuple
 from otm.engines.records.document import Document, Form, contiguous, count, number
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.sglang_log import drafts_of
-from otm.engines.records.tally import Tally
+from otm.engines.records.tally import Tally, told_apart
 from otm.errors import InvalidParameter
 
 _LINE = re.compile(
-    r"^[ \t]*(vllm|llamacpp|sglang):(\w+)(?:\{([^}\n]*)\})?[ \t]+(\S+)", re.MULTILINE
+    r"^[ \t>|]*(vllm|llamacpp|sglang):(\w+)(?:\{([^}\n]*)\})?[ \t|]+(\S+)", re.MULTILINE
 )
 _NAME = re.compile(r"(vllm|llamacpp|sglang):(\w+)")
-_SPECULATIVE = re.compile(r"spec_(?:decode_num_\w+|accept_length|verify_calls_total)")
-_POSITION = re.compile(r'(?:^|,)\s*(?:position|pos)="(\d{1,6})"')
+_SPECULATIVE = re.compile(r"spec_(?:decode_num_\w+|accept_length|verify_calls)$")
+_LABEL = r'(?:^|,)\s*(?:{})="([^"]*)"'
+_POSITION = re.compile(_LABEL.format("position|pos"))
+_MODEL = re.compile(_LABEL.format("model_name"))
+_SERVER = re.compile(_LABEL.format("engine|dp_rank|instance|pod"))
 _TITLES = {
     "vllm": "vLLM counters",
     "llamacpp": "llama.cpp counters",
     "sglang": "SGLang counters",
 }
+_COUNTER = "spec_decode_num_"
+_ALL = {f"{_COUNTER}{name}" for name in ("drafts", "draft_tokens", "accepted_tokens")}
+_FEW = 0.05  # of the drafts: so many first tokens of requests are expected where nobody counts them
 _RUNNING = "Counters run since the server started: --since takes an earlier scrape off."
 
 
@@ -55,8 +67,13 @@ class Sample(NamedTuple):
 
 def samples(document: Document) -> Iterator[Sample]:
     """Yield the series of a page, or of AIPerf's scrapes of a page."""
+    before = ""
     for match in _LINE.finditer(document.text):
         engine, name, labels, value = match.groups()
+        # Where values have decimals, a last one without them was cut.
+        if "." in before and "." not in value and match.end() == len(document.text):
+            return
+        before = value
         yield Sample(engine, name.removesuffix("_total"), labels or "", value)
     for export in document.objects("metrics"):
         metrics = export["metrics"]
@@ -78,50 +95,148 @@ def _mapping(found: object, name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def models_in(document: Document) -> list[str]:
+    """Return the names of the models that the series of a page tell of drafts."""
+    named = (_MODEL.search(one.labels) for one in samples(document) if _SPECULATIVE.match(one.name))
+    return sorted({match[1] for match in named if match})
+
+
 def summed(found: list[Sample], name: str) -> float | None:
     """Return the sum of a counter over all label sets, None if the counter is missing."""
     values = [number(one.value, name) for one in found if one.name == name]
     return sum(values) if values else None
 
 
+def _scrapes(found: list[Sample]) -> list[list[Sample]]:
+    """Return the pages in a text: a series that is there again begins the next page."""
+    pages: list[list[Sample]] = [[]]
+    seen: set[tuple[str, str]] = set()
+    for one in found:
+        if (one.name, one.labels) in seen:
+            pages.append([])
+            seen.clear()
+        pages[-1].append(one)
+        seen.add((one.name, one.labels))
+    return pages
+
+
 def _read(document: Document) -> AcceptanceRecord:
     found = list(samples(document))
     engines = sorted({one.engine for one in found})
+    models = models_in(document)
     if len(engines) > 1:
         raise InvalidParameter(
             "A page holds the counters of one engine, vllm:, llamacpp: or sglang:; this one has "
             f"{engines}. Split it."
         )
-    known = _sglang(found) if engines == ["sglang"] else _by_position(found)
-    return AcceptanceRecord(form=_TITLES[engines[0]], unit="server", **known)
+    if len(models) > 1 and document.model not in models:
+        raise InvalidParameter(
+            f"A record is of one model; this page has {models}. Pass one of them as model."
+        )
+    if document.model is not None:
+        named = [(_MODEL.search(one.labels), one) for one in found]
+        found = [one for name, one in named if name is None or name[1] == document.model]
+    records = []
+    for page in _scrapes(found):
+        known = _sglang(page) if engines == ["sglang"] else _by_position(page)
+        records.append(AcceptanceRecord(form=_TITLES[engines[0]], unit="server", **known))
+    first, last = records[0], records[-1]
+    if len(records) == 1 or first.steps == last.steps:
+        return last
+    between = last.since(first)
+    told = f"{len(records)} scrapes of one server: between the first and the last. To date "
+    return between.with_notes(f"{told}{last.mean:.3f} tokens a call.")
 
 
 def _by_position(found: list[Sample]) -> dict[str, Any]:
     """Return the fields of counters by position."""
+    by_engine: dict[str, list[Sample]] = {}
+    for one in found:
+        by_engine.setdefault(", ".join(_SERVER.findall(one.labels)), []).append(one)
+    told = {name: {one.name for one in page} for name, page in by_engine.items()}
+    engines = {name for name, series in told.items() if f"{_COUNTER}drafts" in series}
+    # Engines whose series are not all there are added up.
+    complete = all(told[name] >= _ALL for name in engines) and len(engines) > 1
+    pages = (
+        {f"engine {name}": by_engine[name] for name in engines} if complete else {"server": found}
+    )
+    tallies = [_tally(page, name) for name, page in sorted(pages.items())]
+    drafting = [one for one in tallies if one is not None]
+    if not drafting or not any(one.steps for one in drafting):
+        raise InvalidParameter(_nothing(found))
+    unknown = (
+        ()
+        if _generated(found)
+        else (
+            "Only calls that drafted are counted: exact for a draft model, EAGLE or MTP; with "
+            "n-gram and suffix drafters the page's generated tokens would tell the others.",
+        )
+    )
+    several = (f"{len(drafting)} engines, added up.",) if len(drafting) > 1 else ()
+    notes = (_RUNNING, *several, *told_apart(drafting), *unknown)
+    return {"parts": tuple(drafting), "convention": "drafts only", "notes": notes}
+
+
+def _tally(found: list[Sample], name: str) -> Tally | None:
+    """Return the counts of one engine, None unless drafts and accepted tokens are there."""
     drafts, drafted, accepted = (
-        summed(found, f"spec_decode_num_{name}")
-        for name in ("drafts", "draft_tokens", "accepted_tokens")
+        summed(found, f"{_COUNTER}{series}")
+        for series in ("drafts", "draft_tokens", "accepted_tokens")
     )
     by_position: dict[int, int] = {}
     for one in found:
         position = _POSITION.search(one.labels)
-        if one.name == "spec_decode_num_accepted_tokens_per_pos" and position:
-            i = int(position.group(1))
+        if one.name == f"{_COUNTER}accepted_tokens_per_pos" and position:
+            i = count(position[1], "position")
             by_position[i] = by_position.get(i, 0) + count(one.value, one.name)
-    if not drafts or not by_position:
+    if not drafts or (accepted is None and not by_position):
+        return None
+    steps, idle = count(drafts, "num_drafts"), _idle(found, drafts, accepted)
+    if not by_position:
+        return Tally(name, steps, accepted or 0.0, drafted, undrafted=idle)
+    if found[0].engine == "vllm" and accepted is not None and sum(by_position.values()) != accepted:
         raise InvalidParameter(
-            "The page must hold spec_decode_num_drafts above 0 and "
-            f"spec_decode_num_accepted_tokens_per_pos with positions; got {drafts or 0:g} drafts "
-            f"and {len(by_position)} positions. Scrape it after some requests."
+            f"Accepted tokens must be those of all positions; they are {accepted:,.0f}, and "
+            f"{sum(by_position.values()):,} by position. The page is cut, or of several scrapes."
         )
     tally = Tally.of_survivors(
         [by_position[i] for i in contiguous(by_position)],
-        steps=count(drafts, "num_drafts"),
-        name="server",
+        steps=steps,
+        name=name,
         accepted=accepted,
         drafted=drafted,
     )
-    return {"parts": (tally,), "convention": "drafts only", "notes": (_RUNNING,)}
+    return dataclasses.replace(tally, undrafted=idle)
+
+
+def _generated(found: list[Sample]) -> float | None:
+    """Return the tokens that the page counts, None if it does not."""
+    return summed(found, "generation_tokens") or summed(found, "tokens_predicted")
+
+
+def _idle(found: list[Sample], drafts: float, accepted: float | None) -> float:
+    """Return the calls that drafted nothing: tokens, less accepted, first ones, and drafts."""
+    tokens = _generated(found)
+    requests = summed(found, "request_success")
+    if tokens is None or accepted is None:
+        return 0.0
+    idle = tokens - (requests or 0.0) - accepted - drafts
+    return idle if idle > _FEW * drafts * (requests is None) else 0.0
+
+
+def _nothing(found: list[Sample]) -> str:
+    """Return what an error says of a page without drafts."""
+    tokens = _generated(found)
+    if tokens:
+        return (
+            f"The page must count drafts; it has {tokens:,.0f} tokens and no draft: either "
+            "speculation is off, or its drafter declined in every call. Look at how the server was "
+            "started."
+        )
+    return (
+        "The page must hold spec_decode_num_drafts above 0 with spec_decode_num_accepted_tokens; "
+        "it does not. Scrape it after some requests."
+    )
 
 
 def _sglang(found: list[Sample]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from otm.engines.records import (
     aiperf,
     llama_cpp,
     positions_csv,
+    printed,
     prometheus,
-    sglang_bench,
+    responses,
     sglang_log,
     sglang_meta,
     specforge,
@@ -32,7 +33,6 @@ FORMS: tuple[Form, ...] = (
     vllm_request.FORM,
     vllm_bench.FORM,
     sglang_meta.FORM,
-    sglang_bench.FORM,
     sglang_log.FORM,
     aiperf.FORM,
     aiperf.SUMMARY,
@@ -43,8 +43,18 @@ FORMS: tuple[Form, ...] = (
     specforge.FORM,
     speculators.FORM,
     positions_csv.FORM,
+    responses.TIMINGS,
+    responses.USAGE,
+    printed.TABLE,
+    printed.BENCH,
+    printed.CYCLES,
+    printed.ATOM,
+    printed.ROUNDS,
 )
-"""Every form that is recognised; the next one is a file with a FORM and an entry here."""
+"""Every form that is recognised; the next one is a file with a FORM and an entry here.
+
+`printed.MEAN` is tried where none of them is: any of these prints a mean beside what tells more.
+"""
 
 _WITHOUT = {
     "vLLM": (
@@ -52,23 +62,45 @@ _WITHOUT = {
         "--speculative-config",
     ),
     "SGLang": (re.compile(r"^sglang:|Decode batch\b", re.MULTILINE), "--speculative-algorithm"),
-    "llama.cpp": (re.compile(r"^llamacpp:|\beval time = ", re.MULTILINE), "--model-draft"),
+    "llama.cpp": (
+        re.compile(r"^llamacpp:|\beval time = |\"predicted_per_second\"", re.MULTILINE),
+        "--model-draft",
+    ),
 }
 """Text that engines print in any case, and the option that turns on speculation."""
 
+_ENGINES = {name: mark.search for name, (mark, _) in _WITHOUT.items()}
 
-def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
+_OFF = re.compile(
+    r"speculative_(?:config|algorithm)['\"]?[=:] ?(?:None|null)|\bspecial\w*|Accept: "
+)
+_DRAFTING = re.compile(
+    r"\w*(?:draft|accept|spec_|specul|mtp|eagle|medusa|n-?gram|lookahead)\w*|\bspec\b",
+    re.IGNORECASE,
+)
+"""Words of drafting: a log with one of them is not called plain."""
+
+_SYNTHETIC = re.compile(r"synthetic (?:speculative )?acceptance|synthetic_accept\w*", re.IGNORECASE)
+_COUNT = re.compile(
+    r"([A-Za-z][\w./ -]{0,60}?)[\"']?\s*[:=]\s*[\"']?(\d+(?:,\d{3})*)(?![\d.]*[.%\d])"
+)
+_OF = re.compile(r"(\d+) (?:accepted )?(?:/|of|out of) *(\d+)")
+
+
+def read_acceptance(path: str | os.PathLike[str], *, model: str | None = None) -> AcceptanceRecord:
     r"""Read an engine's record of acceptance, in any known form.
 
     Args:
-        path: a file of text: counters, a log, JSON, JSON lines or CSV; "-" for standard input.
+        path: a file of text: counters, a log, JSON, JSON lines or CSV, compressed or not; "-" for
+            standard input.
+        model: the model, where a page of counters has several.
 
     Returns:
         AcceptanceRecord, its conventions converted: drafts are counted without the token that the
         target adds, means with it.
 
     Raises:
-        InvalidParameter: if the file cannot be read as UTF-8 text, is of no known form or of
+        InvalidParameter: if the file cannot be read as text, is of no known form or of
             several, or contradicts itself.
         TooLarge: beyond 256 Mi characters.
 
@@ -85,7 +117,7 @@ def read_acceptance(path: str | os.PathLike[str]) -> AcceptanceRecord:
     ...     read_acceptance(file)
     AcceptanceRecord(llama.cpp log: 1 request, 10 steps, 2.4 tokens a step, 2 positions)
     """
-    return _record_in(read_document(path))
+    return _record_in(dataclasses.replace(read_document(path), model=model))
 
 
 def parse_acceptance(text: str) -> AcceptanceRecord:
@@ -124,30 +156,96 @@ def read_models(path: str | os.PathLike[str]) -> dict[str, AcceptanceRecord]:
 
     Cost: O(length of the file).
     """
-    return {"": _record_in(read_document(path))}
+    document = read_document(path)
+    models = prometheus.models_in(document)
+    if len(models) < 2:
+        return {"".join(models): _record_in(document)}
+    return {name: _record_in(Document(document.text, name)) for name in models}
 
 
 def _record_in(document: Document) -> AcceptanceRecord:
     """Return the record in a document, by the one form that recognises the document."""
     found = [form for form in FORMS if form.recognises(document)]
+    if document.unwrapped:  # JSON around the lines of a log, if no form is of the JSON itself
+        inside = Document(document.unwrapped, document.model)
+        forms = [form for form in FORMS if form.recognises(inside)]
+        if forms and found in ([], forms):
+            document, found = inside, forms
+    if not found and printed.MEAN.recognises(document):
+        found = [printed.MEAN]
     if len(found) > 1:
         raise InvalidParameter(
             f"A record is of one form; this one is of {len(found)}: "
             f"{'; '.join(form.marks for form in found)}. Split it."
         )
-    times = times_in(document)
-    for engine, (mark, option) in _WITHOUT.items() if not found else ():
-        if mark.search(document.text):
-            raise InvalidParameter(
-                f"A record tells of drafts; this is {engine}'s, but speculation is off. "
-                f"Start the engine with {option}.{_plain_words(times)}"
-            )
-    if not found:
-        looked = "".join(f"\n  {form.name}: {form.marks}" for form in FORMS)
+    if synthetic := _SYNTHETIC.search(document.text):
         raise InvalidParameter(
-            f"The text must be of a known form; it is of none. Looked for:{looked}"
+            "A plan needs acceptance that drafts have earned; this record's is made up: "
+            f'"{_line_at(document.text, synthetic.start())}". Run without it.'
         )
+    times = times_in(document)
+    if not found:
+        raise InvalidParameter(_refusal(document, times))
     return dataclasses.replace(found[0].read(document), times=times)
+
+
+def _refusal(document: Document, times: Times | None) -> str:
+    """Return what to tell of a text in which no form was recognised."""
+    text = document.text
+    if not text.strip():
+        return "A record must hold text; this one is empty. Look at what wrote it."
+    word = _DRAFTING.search(_OFF.sub("", text))
+    if word is None:
+        for engine, (mark, option) in _WITHOUT.items():
+            if mark.search(text):
+                return (
+                    f"A record tells of drafts; this is {engine}'s, but speculation is off. "
+                    f"Start the engine with {option}.{_plain_words(times)}"
+                )
+        names = ", ".join(form.name for form in FORMS)
+        return (
+            "A record tells of drafts; there is no word of them in this text. Pass a record of one "
+            f"of these forms (docs/records.md): {names}; or type numbers, --accepted and --steps."
+        )
+    words = sorted({one.lower() for one in _DRAFTING.findall(_OFF.sub("", text))})[:8]
+    near = max(FORMS, key=lambda form: _likeness(form, text))
+    line = _line_at(text, text.find(word[0]))
+    return (
+        f"A record must be of a known form; this one says {', '.join(words)}, but no form was "
+        f'recognised: "{line}".{_counts_words(text)} The nearest form is {near.name}: '
+        f"{near.marks}. Or type numbers: --accepted A --steps N, or --mean M."
+    )
+
+
+def _likeness(form: Form, text: str) -> float:
+    """Return the share of the words that mark a form which a text has."""
+    marks = re.findall(r'"([^"]+)"', form.marks) or [form.marks]
+    words = {word for mark in marks for word in re.findall(r"[A-Za-z_]{4,}", mark)}
+    share = sum(word.lower() in text.lower() for word in words) / (1 + len(words))
+    return share + any(form.name.startswith(name) for name in _WITHOUT if _ENGINES[name](text))
+
+
+def _counts_words(text: str) -> str:
+    """Describe the accepted and drafted tokens in a text, if it has them."""
+    told = {name.strip().lower(): value for name, value in _COUNT.findall(text)}
+    accepted = next((told[name] for name in told if "accept" in name), None)
+    tried = ("draft", "attempt", "propos")
+    drafted = next(
+        (told[name] for name in told if "accept" not in name and any(t in name for t in tried)),
+        None,
+    )
+    if accepted is None or drafted is None:
+        pair = _OF.search(text)
+        accepted, drafted = (pair[1], pair[2]) if pair else (accepted, drafted)
+    if accepted is None or drafted is None:
+        return ""
+    return f" {accepted} of {drafted} drafts accepted; tokens or steps are missing."
+
+
+def _line_at(text: str, place: int) -> str:
+    """Return the line of a text around a place, cut to 100 characters."""
+    start = text.rfind("\n", 0, place) + 1
+    return text[max(start, place - 60) :].partition("\n")[0].strip()[:100]
 
 
 def _plain_words(times: Times | None) -> str:

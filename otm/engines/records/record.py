@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -242,29 +243,40 @@ class AcceptanceRecord:
         2.5
         """
         both = (self, earlier)
-        counters = all(one.unit == "server" and one.steps and len(one.parts) == 1 for one in both)
-        if not counters or self.form != earlier.form:
+        counters = all(one.steps and one.unit == "server" for one in both)
+        old = {part.name: part for part in earlier.parts}
+        if not counters or self.form != earlier.form or not self._continues(earlier):
             raise InvalidParameter(
                 "Two scrapes are of one server's counters; these are a "
                 f"{self.form} and a {earlier.form}. Pass two pages of /metrics."
             )
-        new, old = self.parts[0], earlier.parts[0]
-        survivors = None
-        if new.survivors is not None:
-            survivors = new.survivors - padded(old.survivors, self.measured)
-        told = new.drafted is not None and old.drafted is not None
-        drafted = (new.drafted or 0.0) - (old.drafted or 0.0) if told else None
-        part = Tally(
-            new.name, new.steps - old.steps, new.accepted - old.accepted, drafted, survivors
+        parts = tuple(
+            part.less(old[part.name]) if part.name in old else part for part in self.parts
         )
-        rose = [part.steps, part.accepted, part.drafted or 0.0, *padded(survivors, self.measured)]
-        if min(rose) < 0:
+        if any(part is None for part in parts):
             raise InvalidParameter(
                 f"Counters only rise; this {self.form} has some below the earlier ones. Swap the "
                 "two, or scrape again: the server was started anew."
             )
-        notes = ("The time between two scrapes.",)
-        return dataclasses.replace(self, parts=(part,), notes=notes)
+        return dataclasses.replace(
+            self,
+            parts=tuple(part for part in parts if part is not None),
+            notes=("The time between two scrapes.",),
+        )
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the parts."""
+        return {part.name for part in self.parts}
+
+    def _continues(self, earlier: AcceptanceRecord) -> bool:
+        """True if every part of an earlier record has one part here of its name."""
+        alone = len(self.names) == len(self.parts)
+        return alone and earlier.names <= self.names
+
+    def with_notes(self, *notes: str) -> AcceptanceRecord:
+        """Return the record with further notes."""
+        return dataclasses.replace(self, notes=(*self.notes, *notes))
 
     @staticmethod
     def together(records: Sequence[AcceptanceRecord]) -> AcceptanceRecord:
@@ -277,12 +289,15 @@ class AcceptanceRecord:
             AcceptanceRecord; what is of one alone, its times or a length of its own, is dropped.
 
         Raises:
-            InvalidParameter: if there is none, or their forms differ.
+            InvalidParameter: if there is none, their forms differ, one is given twice, or two are
+                scrapes of one server.
 
-        >>> parts = (Tally("", 10.0, 14.0),)
-        >>> one = AcceptanceRecord(form="", unit="server", parts=parts, convention="")
-        >>> AcceptanceRecord.together([one, one]).steps
-        20.0
+        >>> one, other = (
+        ...     AcceptanceRecord(form="", unit="run", parts=(part,), convention="")
+        ...     for part in (Tally("", 10.0, 14.0), Tally("", 30.0, 20.0))
+        ... )
+        >>> AcceptanceRecord.together([one, other]).steps
+        40.0
         """
         if len({(one.form, one.unit) for one in records}) != 1:
             raise InvalidParameter(
@@ -292,6 +307,8 @@ class AcceptanceRecord:
         first, *others = records
         if not others:
             return first
+        for one, other in itertools.permutations(records, 2):
+            one._require_other(other)
         lengths = {one.length for one in records}
         return dataclasses.replace(
             first,
@@ -301,6 +318,25 @@ class AcceptanceRecord:
             times=None,
             notes=tuple(dict.fromkeys(note for one in records for note in one.notes)),
         )
+
+    def _require_other(self, other: AcceptanceRecord) -> None:
+        """Raise if another record is this one again, or an earlier scrape of the same counters."""
+        if self.unit != "server" or not self.steps or not other.steps:
+            return
+        if not self._continues(other) or len(self.parts) != len(other.parts):
+            return
+        old = {part.name: part for part in other.parts}
+        if all(part.same(old[part.name]) for part in self.parts):
+            raise InvalidParameter(
+                f"Records that are put together are different ones; a {self.form} is there twice. "
+                "Pass it once."
+            )
+        if all(part.less(old[part.name]) is not None for part in self.parts):
+            raise InvalidParameter(
+                f"Records that are put together are of different servers; in two {self.form} all "
+                "labels are the same, and all counters have risen: two scrapes of one. Pass the "
+                "later page, and the earlier one as --since."
+            )
 
     def _mean_of_parts(self) -> float:
         return math.fsum(part.mean for part in self.parts) / len(self.parts)

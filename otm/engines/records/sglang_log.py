@@ -4,8 +4,9 @@
 2520.18, …"; "Decode batch," and "Decode batch [120]," in other versions, the rate not in the
 oldest. The length counts the root. The rate is drafts accepted over drafts proposed, (length −
 1)/d; until the two were told apart it was length/(d + 1), the root in both: d is the whole number
-that the lines agree on. A line is about as many steps as another (`--decode-log-interval`), each of
-its running requests, which is how lines are weighted.
+that the lines agree on. Of a tree d counts its nodes; the arguments that the server prints when it
+starts tell a tree (`speculative_eagle_topk` above 1) and its depth. A line is about as many steps
+as another (`--decode-log-interval`), each of its running requests, which is how lines are weighted.
 
 Source of the form: github.com/sgl-project/sglang,
 python/sglang/srt/managers/scheduler_components/metrics_reporter.py at 00df707e
@@ -23,11 +24,12 @@ from otm.engines.records.document import Document, Form, number
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.tally import Tally
 
-# A number that the end of the file cut short is not followed by a comma.
+# Numbers have two decimals: a number that the end of the file cut short has fewer.
 _LINE = re.compile(
-    r"Decode batch\b.*?#running-req: (\d+),.*?accept len: (\d+\.\d+),"
-    r"(?: accept rate: (\d+\.\d+),)?"
+    r"(?:#running-req: (\d+),[^\n]*?)?\baccept len: (\d+\.\d\d)(?!\d)"
+    r"(?:,\s+accept rate: (\d+\.\d\d)(?!\d))?"
 )
+_ARGUMENT = r"speculative_{}[=:] *(\d+)"
 _MOST_DRAFTS = 256
 _HALF = 0.005  # two decimals
 
@@ -52,17 +54,28 @@ def drafts_of(means: Sequence[tuple[float, ...]]) -> int | None:
 
 def _read(document: Document) -> AcceptanceRecord:
     found = [match.groups() for match in _LINE.finditer(document.text)]
-    weights = [max(1.0, number(running, "#running-req")) for running, _, _ in found]
+    weights = [max(1.0, number(running or "1", "#running-req")) for running, _, _ in found]
     lengths = [max(1.0, number(length, "accept len")) for _, length, _ in found]
     rates = [number(rate or "0", "accept rate") for _, _, rate in found]
     mean = math.fsum(map(math.prod, zip(weights, lengths, strict=True))) / math.fsum(weights)
+    length = drafts_of(list(zip(lengths, rates, strict=True)))
+    width, depth = (
+        re.search(_ARGUMENT.format(name), document.text) for name in ("eagle_topk", "num_steps")
+    )
+    told = "The rate divides by drafted tokens: of a tree (topk above 1) these are no chain."
+    if width and int(width[1]) > 1 and depth:
+        told = f"It drafts trees of {length or 'some'} tokens and depth {depth[1]}: no chains."
+        length = int(depth[1])
+    elif width:
+        told = "It drafts chains (speculative_eagle_topk = 1)."
     return AcceptanceRecord(
         form="SGLang log",
         unit="server",
         parts=(Tally.of_mean(mean, name="server"),),
         convention="accept len counts the root",
-        length=drafts_of(list(zip(lengths, rates, strict=True))),
+        length=length,
         notes=(
+            told,
             f"The mean of decode lines ({len(found):,}), weighted by running requests: record "
             "meta_info's histogram for positions.",
         ),
@@ -71,7 +84,7 @@ def _read(document: Document) -> AcceptanceRecord:
 
 FORM = Form(
     name="SGLang log",
-    marks='lines with "Decode batch" and "accept len:"',
+    marks='lines with "accept len:", as of "Decode batch"',
     recognises=lambda document: _LINE.search(document.text) is not None,
     read=_read,
 )

@@ -10,6 +10,8 @@ that the target adds.
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -61,11 +63,44 @@ class Tally:
         return 1.0 + self.accepted / self.calls
 
     @property
+    def error(self) -> float:
+        """Standard error of the mean, steps taken as independent; NaN without a law or counts."""
+        if self.survivors is None or not self.counted:
+            return math.nan
+        ranks = 2.0 * np.arange(1, self.survivors.size + 1) - 1.0
+        spread = float(ranks @ self.survivors) / self.calls - (self.accepted / self.calls) ** 2
+        return math.sqrt(max(0.0, spread) / self.calls)
+
+    @property
     def unlocated(self) -> float:
         """Accepted drafts beyond the end of the list of survivors, if there is one."""
         if self.survivors is None:
             return 0.0
         return max(0.0, self.accepted - float(self.survivors.sum()))
+
+    def less(self, earlier: Tally) -> Tally | None:
+        """Return the counts since earlier ones of the same counters; None if some have fallen."""
+        survivors = None
+        if self.survivors is not None:
+            length = max(
+                self.survivors.size, 0 if earlier.survivors is None else earlier.survivors.size
+            )
+            survivors = padded(self.survivors, length) - padded(earlier.survivors, length)
+        told = self.drafted is not None and earlier.drafted is not None
+        drafted = (self.drafted or 0.0) - (earlier.drafted or 0.0) if told else None
+        steps, accepted, idle = (
+            getattr(self, name) - getattr(earlier, name)
+            for name in ("steps", "accepted", "undrafted")
+        )
+        rose = [steps, accepted, drafted or 0.0, *([] if survivors is None else survivors)]
+        if min(rose) < 0:
+            return None
+        return Tally(self.name, steps, accepted, drafted, survivors, undrafted=max(0.0, idle))
+
+    def same(self, other: Tally) -> bool:
+        """True if the sums are those of another part."""
+        names = ("steps", "accepted", "drafted", "undrafted")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def offered_at(self, position: int) -> float:
         """Return the number of steps that were to draft `position` tokens or more; 0 if unknown."""
@@ -263,6 +298,23 @@ class Tally:
                 f"{level.sum():g}. Check the export."
             )
         return Tally(name=name, steps=number, accepted=total, drafted=drafted, survivors=level)
+
+
+def told_apart(parts: Sequence[Tally]) -> tuple[str, ...]:
+    """Return a note that names the means of several engines, if they differ beyond chance.
+
+    Beyond three standard errors of the difference between the largest and the smallest mean, with
+    steps taken as independent.
+
+    >>> told_apart([Tally.of_survivors([s], steps=1000, name=f"{s}") for s in (800, 500)])
+    ('The engines differ: 800 has 1.80 tokens a call, 500 has 1.50.',)
+    """
+    low, high = (choose(parts, key=lambda part: part.mean) for choose in (min, max))
+    error = math.hypot(low.error, high.error)
+    if len(parts) < 2 or not high.mean - low.mean > 3.0 * error:
+        return ()
+    means = ", ".join(f"{part.name} has {part.mean:.2f}" for part in parts[:8])
+    return (f"The engines differ: {means.replace(',', ' tokens a call,', 1)}.",)
 
 
 def near_count(value: float) -> float:

@@ -2,7 +2,8 @@
 
 * SGLang, "#running-req: 18, … gen throughput (token/s): 2520.18,", and vLLM, "Avg generation
   throughput: 75.3 tokens/s, Running: 6 reqs": requests over tokens a second, by running requests.
-* llama.cpp, "eval time = 2187.50 ms / 125 tokens": one request; the first token is the prompt's.
+* llama.cpp, "eval time = 2187.50 ms / 125 tokens", or "predicted_ms" and "predicted_n" of its
+  responses: one request; the first token is the prompt's.
 * TensorRT-LLM, "iterLatencyMS" beside "specDecodingStats": an iteration over its tokens a request.
 * AIPerf, "inter_token_latency": its mean in ms, of unknown many requests, counted as 0.
 * Drafts by themselves: vLLM V0, "average_time_per_proposal_tok_ms=3.57"; llama.cpp, "#gen tokens =
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from otm.engines.records.document import Document, count, number
-from otm.engines.records.llama_cpp import EVAL
+from otm.engines.records.llama_cpp import eval_times
 from otm.engines.records.record import Times
 
 _RUNNING = (
@@ -53,13 +54,17 @@ def times_in(document: Document) -> Times | None:
 def _tokens(document: Document) -> Iterator[tuple[int, float]]:
     """Yield pairs (running requests, seconds between two tokens of a request)."""
     for form in _RUNNING:
-        for match in form.finditer(document.text):
+        lines = list(form.finditer(document.text))
+        # Lines of a plain run beside a speculative one are of another speed.
+        for match in [line for line in lines if "accept len" in line[0]] or lines:
             running, rate = count(match["n"], "running"), number(match["rate"], "throughput")
             if running and rate:
                 yield running, running / rate
-    for ms, tokens in EVAL.findall(document.text):
-        if count(tokens, "tokens") > 1:
-            yield 1, number(ms, "eval time") / 1e3 / (count(tokens, "tokens") - 1)
+    yield from eval_times(document)
+    for timings in document.objects("predicted_n", "predicted_ms", "draft_n"):
+        tokens = count(timings["predicted_n"], "predicted_n") - 1
+        if tokens > 0:
+            yield 0, number(timings["predicted_ms"], "predicted_ms") / 1e3 / tokens
     for row in document.objects("iterLatencyMS", "specDecodingStats"):
         stats = row["specDecodingStats"]
         told = isinstance(stats, dict) and not row.get("attentionDpRank")

@@ -3,9 +3,14 @@
 "SpecDecoding metrics: Mean acceptance length: 2.40, … Accepted: 14 tokens, Drafted: 20 tokens,
 Per-position acceptance rate: 0.800, 0.600, Avg Draft acceptance rate: 70.0%". The mean counts the
 bonus token; rates are steps that accepted at least i drafts over steps, to three decimals. A
-window's steps are not printed: accepted tokens over the sum of the rates, or drafted tokens over
-positions where nothing was accepted, give them to the rounding. Windows cut requests in pieces;
-they are no independent samples.
+window's steps are not printed. Where every step drafted as many tokens as there are rates, they are
+drafted tokens over positions; otherwise accepted tokens over the sum of the rates give them to the
+rounding. Windows cut requests in pieces; they are no independent samples, and are added up by
+engine and draft length.
+
+A line that was cut, or put together from two, misses its own mean, and is left out. Calls that
+drafted nothing are not in the line; the generation throughput of the line before tells roughly
+whether there were any.
 
 vLLM V0: "Speculative metrics: Draft acceptance rate: 0.642, System efficiency: 0.598, Number of
 speculative tokens: 3, Number of accepted tokens: 8547, Number of draft tokens: 13311, Number of
@@ -14,42 +19,188 @@ a new start. Its accepted tokens are counted wherever they stand, also behind a 
 8547/4437 is more than the 10616/4437 tokens that a step emitted.
 
 Source of the form: github.com/vllm-project/vllm, vllm/v1/spec_decode/metrics.py at 016a8587
-(`SpecDecodingLogging.log`); of V0, as printed by version 0.6.3.
+(`SpecDecodingLogging.log`); of V0, as printed by versions 0.5.3 and 0.6.3.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
+from collections.abc import Iterator
+
+import numpy as np
 
 from otm.engines.records.document import Document, Form, count, number
 from otm.engines.records.record import AcceptanceRecord
-from otm.engines.records.tally import Tally
+from otm.engines.records.tally import Tally, padded, told_apart
+from otm.errors import InvalidParameter
 
-_LINE = re.compile(r"^.*Per-position acceptance rate: ([0-9., ]*[0-9]).*$", re.MULTILINE)
-_ACCEPTED = re.compile(r"\bAccepted: (\d+) tokens")
+_RATES = re.compile(r"Per-position acceptance rate:\s+([01]\.\d{3}(?:,\s+[01]\.\d{3})*)")
+_MEAN = re.compile(r"Mean acceptance length:\s+(\d+\.\d+),")
+_SUMS = re.compile(r"\bAccepted:\s+(\d+)\s+tokens,\s+Drafted:\s+(\d+)\s+tokens")
+_SPEED = re.compile(r"Accepted throughput:\s+(\d+\.\d+)")
+_GENERATED = re.compile(r"Avg generation throughput:\s+(\d+\.\d+)")
+_ENGINE = re.compile(r"\((\w+ pid=\d+)\)|\b(Engine \d+)\b")
 _TOTALS = re.compile(
-    r"Number of speculative tokens: (\d+), Number of accepted tokens: \d+, Number of draft tokens: "
-    r"(\d+), Number of emitted tokens: (\d+)\."
+    r"Number of speculative tokens: (\d+), Number of accepted tokens: \d+, Number of draft tokens"
+    r"(?: tokens)?: (\d+), Number of emitted tokens(?: tokens)?: (\d+)\."
 )
-_DRAFTED = re.compile(r"\bDrafted: (\d+) tokens")
+_LINE = 700  # characters before the rates that may belong to them, and to the line before
+_HALF = 0.0005  # three decimals
+_MANY = 0.9  # below this share of the calls explained by the counts, the log says so
+
+
+@dataclasses.dataclass(frozen=True)
+class _Window:
+    """One line: its engine, rates, and counts, None where the line lacks them.
+
+    Attributes:
+        seconds: length of the window, 0 if unknown.
+        made: tokens that the throughput tells for the window.
+    """
+
+    engine: str
+    rates: tuple[float, ...]
+    mean: float | None
+    sums: tuple[int, int] | None
+    seconds: float
+    made: float
+
+    @property
+    def whole(self) -> bool:
+        """True if the rates give the line's own mean, and do not rise, to their rounding."""
+        slack = _HALF * (1 + len(self.rates)) + 1e-9
+        steady = all(
+            later <= sooner + 2 * _HALF + 1e-9
+            for sooner, later in zip(self.rates, self.rates[1:], strict=False)
+        )
+        told = 1.0 + math.fsum(self.rates) if self.mean is None else self.mean
+        return steady and abs(1.0 + math.fsum(self.rates) - told) <= slack + 0.005
+
+    def tally(self) -> Tally:
+        """Return the counts of the window."""
+        if self.sums is None:
+            return Tally.of_rates(self.rates, name=self.engine)
+        accepted, drafted = self.sums
+        length, total = len(self.rates), math.fsum(self.rates)
+        slack, equal = _HALF * length, drafted / length
+        low, high = (total + slack) * equal, (total - slack) * equal
+        # Each step drafted as many as there are rates, if the counts allow it.
+        constant = drafted % length == 0 and high <= accepted <= low and equal > 0
+        steps = equal if constant or not (accepted and total) else accepted / total
+        if not steps:
+            return Tally(name=self.engine, steps=0.0, accepted=0.0)
+        return dataclasses.replace(
+            Tally.of_survivors(
+                np.minimum(1.0, self.rates) * steps,
+                steps=steps,
+                name=self.engine,
+                accepted=accepted,
+                drafted=drafted,
+            ),
+            offered=np.full(length, steps) if constant else None,
+        )
+
+
+def _windows(text: str) -> Iterator[_Window]:
+    """Yield the windows; what stands before the rates, back to the last window, is theirs."""
+    end = 0
+    for match in _RATES.finditer(text):
+        start = max(end, match.start() - _LINE)
+        before, end = text[start : match.start()], match.end()
+        line = before[before.rfind("\n") + 1 :]
+        sums, speed = _SUMS.search(before), _SPEED.search(before)
+        mean, engine = _MEAN.search(before), _ENGINE.search(line)
+        generated = _GENERATED.findall(before)
+        counts = None if sums is None else (count(sums[1], "Accepted"), count(sums[2], "Drafted"))
+        each = number(speed[1], "Accepted throughput") if speed else 0.0
+        seconds = counts[0] / each if counts and each else 0.0
+        yield _Window(
+            engine=(engine[1] or engine[2]) if engine else "server",
+            rates=tuple(number(value, "a rate") for value in re.split(r",\s+", match[1])),
+            mean=number(mean[1], "Mean acceptance length") if mean else None,
+            sums=counts,
+            seconds=seconds,
+            made=seconds * number(generated[-1], "throughput") if generated else 0.0,
+        )
 
 
 def _read(document: Document) -> AcceptanceRecord:
     totals = _TOTALS.findall(document.text)
     if totals:
         return _v0([tuple(count(value, "a total") for value in line) for line in totals])
-    parts = [
-        _window(match.group(0), match.group(1), f"window {i}")
-        for i, match in enumerate(_LINE.finditer(document.text), 1)
-    ]
-    counted = [part for part in parts if part.counted]
+    found = list(_windows(document.text))
+    kept = [(window, window.tally()) for window in found if window.whole]
+    if not kept:
+        raise InvalidParameter(
+            f"A line's rates must give its own mean; {len(found)} of {len(found)} lines here were "
+            "cut, or mixed up with others. Pass whole lines."
+        )
+    counted = [tally for _, tally in kept if tally.counted]
+    parts = _by_engine(counted) if counted else [tally for _, tally in kept]
     return AcceptanceRecord(
         form="vLLM log",
-        unit="window",
-        parts=tuple(counted if len(counted) == len(parts) else parts),
+        unit="engine" if counted else "window",
+        parts=tuple(parts),
         convention="its mean counts the bonus token",
-        notes=("Rates have three decimals; steps follow from them and the accepted tokens.",),
+        notes=(
+            f"{len(kept):,} window{'s' * (len(kept) > 1)}; rates have three decimals.",
+            *_lost(len(found) - len(kept)),
+            *told_apart(parts),
+            *_undrafted([window for window, _ in kept], sum(part.calls for part in counted)),
+        ),
+    )
+
+
+def _lost(lines: int) -> tuple[str, ...]:
+    """Return a note on lines that were left out."""
+    if not lines:
+        return ()
+    were = "line was" if lines == 1 else "lines were"
+    return (f"{lines:,} {were} cut or mixed up: the rates miss their own mean. Left out.",)
+
+
+def _by_engine(windows: list[Tally]) -> list[Tally]:
+    """Add up the windows of each engine with lists of one length."""
+    groups: dict[tuple[str, int], list[Tally]] = {}
+    for window in windows:
+        length = 0 if window.survivors is None else window.survivors.size
+        groups.setdefault((window.name, length), []).append(window)
+    parts = []
+    for (name, length), group in groups.items():
+        constant = all(window.offered is not None for window in group)
+        offered = np.full(length, sum(window.steps for window in group))
+        parts.append(
+            Tally(
+                name=name,
+                steps=sum(window.steps for window in group),
+                accepted=sum(window.accepted for window in group),
+                drafted=sum(window.drafted or 0.0 for window in group),
+                survivors=np.sum([padded(one.survivors, length) for one in group], axis=0),
+                offered=offered if constant else None,
+            )
+        )
+    return parts
+
+
+def _undrafted(windows: list[_Window], steps: float) -> tuple[str, ...]:
+    """Return a note on calls that drafted nothing, as far as throughputs tell of them."""
+    timed = [window for window in windows if window.made and window.sums]
+    accepted = sum(window.sums[0] for window in timed if window.sums)
+    made = sum(window.made for window in timed)
+    if len(timed) < len(windows) or made <= accepted:
+        return (
+            "Only calls that drafted are counted. A draft model, EAGLE or MTP drafts in every "
+            "call; n-gram and suffix drafters decline, and then a call gives fewer tokens.",
+        )
+    calls = made - accepted
+    if steps > _MANY * calls:
+        return ()
+    return (
+        f"By the log's throughput {100 * (1 - steps / calls):.0f} % of the calls drafted nothing: "
+        f"{made / calls:.3f} tokens a call, and what is said of speed holds for the others only. "
+        "The counters of /metrics tell it exactly.",
     )
 
 
@@ -73,26 +224,11 @@ def _v0(lines: list[tuple[int, ...]]) -> AcceptanceRecord:
     )
 
 
-def _window(line: str, rates: str, name: str) -> Tally:
-    values = [number(value, "a rate") for value in re.findall(r"\d+(?:\.\d+)?", rates)]
-    accepted, drafted = _ACCEPTED.search(line), _DRAFTED.search(line)
-    if accepted is None or drafted is None:
-        return Tally.of_rates(values, name=name)
-    tokens, tried = count(accepted.group(1), "Accepted"), count(drafted.group(1), "Drafted")
-    total = math.fsum(values)
-    steps = tokens / total if tokens and total else tried / len(values)
-    if not steps:
-        return Tally(name=name, steps=0.0, accepted=0.0)
-    return Tally.of_survivors(
-        [value * steps for value in values], steps=steps, name=name, accepted=tokens, drafted=tried
-    )
-
-
 FORM = Form(
     name="vLLM log",
     marks='lines with "Per-position acceptance rate:" or "Number of emitted tokens:"',
     recognises=lambda document: (
-        (_LINE.search(document.text) or _TOTALS.search(document.text)) is not None
+        (_RATES.search(document.text) or _TOTALS.search(document.text)) is not None
     ),
     read=_read,
 )

@@ -21,8 +21,8 @@ from otm.engines.records.fields import Fields, form_of_objects
 from otm.engines.records.record import REQUEST
 from otm.engines.records.tally import Tally
 
-KEYS = ("acceptance_histogram", "num_spec_steps", "num_accepted_draft_tokens", "num_draft_tokens")
-"""Keys that AIPerf's records have as well."""
+KEYS = ("acceptance_histogram", "num_spec_steps")
+"""Keys that AIPerf's records and TensorRT-LLM's responses have as well."""
 
 TENSORRT = "avg_decoded_tokens_per_iter"
 """A further key in TensorRT-LLM's responses, which else have the same keys."""
@@ -31,8 +31,8 @@ CONVENTION = "the histogram counts drafts only, mean_acceptance_length the bonus
 
 FIELDS = Fields(
     steps=("num_spec_steps",),
-    accepted=("num_accepted_draft_tokens",),
-    drafted=("num_draft_tokens",),
+    accepted=("num_accepted_draft_tokens", "total_accepted_draft_tokens"),
+    drafted=("num_draft_tokens", "total_draft_tokens"),
     histogram=("acceptance_histogram",),
     taken=("per_step_accepted",),
     tried=("per_step_drafted",),

@@ -121,7 +121,7 @@ def test_interleaved_slots_keep_their_own_sums():
         + line(0, "     acc per pos = (0.800, 0.600)")
     )
     record = parse_acceptance(log)
-    assert [(part.steps, part.accepted) for part in record.parts] == [(10, 5), (10, 14)]
+    assert [(part.steps, part.accepted) for part in record.parts] == [(10, 14), (10, 5)]
     bare = parse_acceptance("acc per pos = (0.800, 0.600)")
     assert bare.steps is None
     assert bare.survival.survival.tolist() == [0.8, 0.6]
