@@ -48,10 +48,11 @@ _WORDS += ("medusa", "gram", "eval time", "throughput", "n_pred", "cycles", "osi
 _WORDS += ("acc ", "pred=", "latency")
 """Every line that a form reads holds one of these words."""
 
-_ESCAPES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\[[0-9]{1,3}(?:;[0-9]{1,3})*m"
-)
-"""A terminal's escapes, also those of which the first character was lost in copying."""
+_ESCAPES = re.compile(r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~])")
+"""A terminal's escapes."""
+
+_LOST = re.compile(r"\[[0-9]{1,3}(?:;[0-9]{1,3})*m")
+"""Colours of which the first character was lost in copying."""
 
 _PACKED: dict[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open}
 
@@ -152,7 +153,8 @@ class Document:
                 "Split it."
             )
         text = self.text.replace("\r\n", "\n").replace("\r", "\n")
-        object.__setattr__(self, "text", _ESCAPES.sub("", text) if "[" in text else text)
+        text = _LOST.sub("", _ESCAPES.sub("", text) if "\x1b" in text else text)
+        object.__setattr__(self, "text", text)
 
     @functools.cached_property
     def values(self) -> tuple[Any, ...]:
@@ -265,7 +267,8 @@ class Form:
 
     Attributes:
         name: what it is called.
-        marks: what is looked for, as an error says it.
+        marks: what is looked for, as an error says it; what is quoted there is in every text of
+            the form, one of them at least.
         recognises: whether a document is of this form.
         read: the record in it.
     """
@@ -274,6 +277,16 @@ class Form:
     marks: str
     recognises: Callable[[Document], bool]
     read: Callable[[Document], AcceptanceRecord]
+
+    @functools.cached_property
+    def words(self) -> tuple[str, ...]:
+        """The quoted words of the marks, up to an ellipsis."""
+        return tuple(word.partition("…")[0] for word in re.findall(r'"([^"]+)"', self.marks))
+
+    def is_form_of(self, document: Document) -> bool:
+        """True if a document is of this form."""
+        marked = not self.words or any(word in document.text for word in self.words)
+        return marked and self.recognises(document)
 
 
 def count(value: object, name: str) -> int:
@@ -346,7 +359,7 @@ def _json_values(text: str) -> tuple[Any, ...]:
     if text[:1] not in ("{", "["):
         return ()
     try:
-        return (json_decoder(constant=_missing).decode(text),)
+        return (_DECODER.decode(text),)
     except json.JSONDecodeError:
         return ()
     except RecursionError as error:
@@ -363,14 +376,12 @@ def _values_in_lines(text: str) -> Iterator[Any]:
         shown = line.strip().removeprefix("data:").strip()
         if begin < end:
             continue
-        found = _json_values(shown)
-        if not found and shown[-1:] in ("}", "]"):
-            found = _json_values(shown[max(0, shown.find('{"')) :])  # behind a log's prefix
+        found: tuple[Any, ...] = ()
+        if shown[-1:] in ("}", "]"):
+            found = _json_values(shown) or _json_values(shown[max(0, shown.find('{"')) :])
         if not found and shown in ("{", "[", "[{"):
             with contextlib.suppress(json.JSONDecodeError, RecursionError):
-                value, end = json_decoder(constant=_missing).raw_decode(
-                    text, begin + line.index(shown[0])
-                )
+                value, end = _DECODER.raw_decode(text, begin + line.index(shown[0]))
                 found = (value,)
         yield from found
 
@@ -379,3 +390,6 @@ def _missing(name: str) -> float:
     """Return NaN for a number that JSON does not know."""
     # Benchmarks write NaN into fields that do not matter here; a field that does is checked.
     return math.nan
+
+
+_DECODER = json_decoder(constant=_missing)

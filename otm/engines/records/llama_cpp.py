@@ -426,9 +426,8 @@ def _recognises(document: Document) -> bool:
 FORM = Form(
     name="llama.cpp log",
     marks=(
-        'lines with "draft acceptance =", "draft acceptance rate =", "acceptance rate per position '
-        '= (", "acc per pos = (" or "statistics …: #calls(b,g,a) =", or "n_predict =", "n_drafted ='
-        '" and "n_accept ="'
+        'lines with "draft acceptance", "acceptance rate per position", "acc per pos" or '
+        '"statistics …: #calls(b,g,a) =", or "n_predict", "n_drafted" and "n_accept"'
     ),
     recognises=_recognises,
     read=_read,

@@ -92,7 +92,7 @@ def _recognises(document: Document) -> bool:
 
 FORM = Form(
     name="CSV by position",
-    marks='CSV with a column "position", or columns ending in pos_0, pos_1, …',
+    marks="CSV with a column position, or columns ending in pos_0, pos_1, …",
     recognises=_recognises,
     read=_read,
 )

@@ -164,7 +164,7 @@ def _rounds(document: Document) -> AcceptanceRecord:
 
 ROUNDS = Form(
     name="llama.cpp rounds",
-    marks='lines with "accepted 1/16 draft tokens"',
+    marks='lines with "draft tokens" behind accepted 1/16',
     recognises=lambda document: (
         "generated)" not in document.text and _ROUND.search(document.text) is not None
     ),

@@ -284,8 +284,8 @@ def _sglang(found: list[Sample]) -> dict[str, Any]:
 
 FORM = Form(
     name="Prometheus counters of vLLM, llama.cpp or SGLang",
-    marks="vllm:spec_decode_num_…, llamacpp:spec_decode_num_… or sglang:spec_… lines, or "
-    'AIPerf\'s "metrics" of these names',
+    marks='lines with "spec_decode_num_…" behind vllm: or llamacpp:, or "spec_verify_calls" or '
+    '"spec_accept_length" behind sglang:, or AIPerf\'s metrics of these names',
     recognises=lambda document: any(_SPECULATIVE.match(one.name) for one in samples(document)),
     read=_read,
 )

@@ -165,10 +165,10 @@ def read_models(path: str | os.PathLike[str]) -> dict[str, AcceptanceRecord]:
 
 def _record_in(document: Document) -> AcceptanceRecord:
     """Return the record in a document, by the one form that recognises the document."""
-    found = [form for form in FORMS if form.recognises(document)]
+    found = [form for form in FORMS if form.is_form_of(document)]
     if document.unwrapped:  # JSON around the lines of a log, if no form is of the JSON itself
         inside = Document(document.unwrapped, document.model)
-        forms = [form for form in FORMS if form.recognises(inside)]
+        forms = [form for form in FORMS if form.is_form_of(inside)]
         if forms and found in ([], forms):
             document, found = inside, forms
     if not found and printed.MEAN.recognises(document):

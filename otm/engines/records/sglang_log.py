@@ -20,7 +20,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from otm.engines.records.document import Document, Form, number
+from otm.engines.records.document import Document, Form
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.tally import Tally
 
@@ -54,9 +54,9 @@ def drafts_of(means: Sequence[tuple[float, ...]]) -> int | None:
 
 def _read(document: Document) -> AcceptanceRecord:
     found = [match.groups() for match in _LINE.finditer(document.text)]
-    weights = [max(1.0, number(running or "1", "#running-req")) for running, _, _ in found]
-    lengths = [max(1.0, number(length, "accept len")) for _, length, _ in found]
-    rates = [number(rate or "0", "accept rate") for _, _, rate in found]
+    weights = [max(1.0, float(running or 1)) for running, _, _ in found]
+    lengths = [max(1.0, float(length)) for _, length, _ in found]
+    rates = [float(rate or 0) for _, _, rate in found]
     mean = math.fsum(map(math.prod, zip(weights, lengths, strict=True))) / math.fsum(weights)
     length = drafts_of(list(zip(lengths, rates, strict=True)))
     width, depth = (

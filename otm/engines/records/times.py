@@ -23,10 +23,14 @@ from otm.engines.records.document import Document, count, number
 from otm.engines.records.llama_cpp import eval_times
 from otm.engines.records.record import Times
 
-_RUNNING = (
-    re.compile(r"#running-req: (?P<n>\d+),.*?gen throughput \(token/s\): (?P<rate>\d+\.\d+),"),
-    re.compile(r"Avg generation throughput: (?P<rate>\d+\.\d+) tokens/s, Running: (?P<n>\d+) reqs"),
-)
+_RUNNING = {
+    "#running-req": re.compile(
+        r"#running-req: (?P<n>\d+),.*?gen throughput \(token/s\): (?P<rate>\d+\.\d+),"
+    ),
+    "Avg generation": re.compile(
+        r"Avg generation throughput: (?P<rate>\d+\.\d+) tokens/s, Running: (?P<n>\d+) reqs"
+    ),
+}
 _PROPOSAL = re.compile(r"average_time_per_proposal_tok_ms=(\d+\.\d+)\b")
 _DRAFTING = re.compile(r"#gen tokens = *(\d+),.*?dur\(b,g,a\) = *[0-9.]+, *([0-9.]+),")
 
@@ -53,11 +57,11 @@ def times_in(document: Document) -> Times | None:
 
 def _tokens(document: Document) -> Iterator[tuple[int, float]]:
     """Yield pairs (running requests, seconds between two tokens of a request)."""
-    for form in _RUNNING:
-        lines = list(form.finditer(document.text))
+    for mark, form in _RUNNING.items():
+        lines = list(form.finditer(document.text)) if mark in document.text else []
         # Lines of a plain run beside a speculative one are of another speed.
         for match in [line for line in lines if "accept len" in line[0]] or lines:
-            running, rate = count(match["n"], "running"), number(match["rate"], "throughput")
+            running, rate = int(match["n"][:9]), float(match["rate"])
             if running and rate:
                 yield running, running / rate
     yield from eval_times(document)

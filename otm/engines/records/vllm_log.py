@@ -31,17 +31,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from otm.engines.records.document import Document, Form, count, number
+from otm.engines.records.document import Document, Form, count
 from otm.engines.records.record import AcceptanceRecord
-from otm.engines.records.tally import Tally, padded, told_apart
+from otm.engines.records.tally import Tally, told_apart
 from otm.errors import InvalidParameter
 
 _RATES = re.compile(r"Per-position acceptance rate:\s+([01]\.\d{3}(?:,\s+[01]\.\d{3})*)")
 _MEAN = re.compile(r"Mean acceptance length:\s+(\d+\.\d+),")
-_SUMS = re.compile(r"\bAccepted:\s+(\d+)\s+tokens,\s+Drafted:\s+(\d+)\s+tokens")
+_SUMS = re.compile(r"Accepted:\s+(\d+)\s+tokens,\s+Drafted:\s+(\d+)\s+tokens")
 _SPEED = re.compile(r"Accepted throughput:\s+(\d+\.\d+)")
 _GENERATED = re.compile(r"Avg generation throughput:\s+(\d+\.\d+)")
-_ENGINE = re.compile(r"\((\w+ pid=\d+)\)|\b(Engine \d+)\b")
+_PROCESS, _ENGINE = re.compile(r"\((\w+ pid=\d+)\)"), re.compile(r"(Engine \d+)\b")
 _TOTALS = re.compile(
     r"Number of speculative tokens: (\d+), Number of accepted tokens: \d+, Number of draft tokens"
     r"(?: tokens)?: (\d+), Number of emitted tokens(?: tokens)?: (\d+)\."
@@ -78,29 +78,16 @@ class _Window:
         told = 1.0 + math.fsum(self.rates) if self.mean is None else self.mean
         return steady and abs(1.0 + math.fsum(self.rates) - told) <= slack + 0.005
 
-    def tally(self) -> Tally:
-        """Return the counts of the window."""
+    @property
+    def steps(self) -> tuple[float, bool]:
+        """The steps of the window, and whether each drafted as many tokens as there are rates."""
         if self.sums is None:
-            return Tally.of_rates(self.rates, name=self.engine)
+            return 0.0, False
         accepted, drafted = self.sums
         length, total = len(self.rates), math.fsum(self.rates)
         slack, equal = _HALF * length, drafted / length
-        low, high = (total + slack) * equal, (total - slack) * equal
-        # Each step drafted as many as there are rates, if the counts allow it.
-        constant = drafted % length == 0 and high <= accepted <= low and equal > 0
-        steps = equal if constant or not (accepted and total) else accepted / total
-        if not steps:
-            return Tally(name=self.engine, steps=0.0, accepted=0.0)
-        return dataclasses.replace(
-            Tally.of_survivors(
-                np.minimum(1.0, self.rates) * steps,
-                steps=steps,
-                name=self.engine,
-                accepted=accepted,
-                drafted=drafted,
-            ),
-            offered=np.full(length, steps) if constant else None,
-        )
+        constant = drafted % length == 0 and abs(accepted - total * equal) <= slack * equal
+        return (equal if constant or not (accepted and total) else accepted / total), constant
 
 
 def _windows(text: str) -> Iterator[_Window]:
@@ -111,18 +98,18 @@ def _windows(text: str) -> Iterator[_Window]:
         before, end = text[start : match.start()], match.end()
         line = before[before.rfind("\n") + 1 :]
         sums, speed = _SUMS.search(before), _SPEED.search(before)
-        mean, engine = _MEAN.search(before), _ENGINE.search(line)
+        mean, engine = _MEAN.search(before), _PROCESS.search(line) or _ENGINE.search(line)
         generated = _GENERATED.findall(before)
         counts = None if sums is None else (count(sums[1], "Accepted"), count(sums[2], "Drafted"))
-        each = number(speed[1], "Accepted throughput") if speed else 0.0
+        each = float(speed[1]) if speed else 0.0
         seconds = counts[0] / each if counts and each else 0.0
         yield _Window(
-            engine=(engine[1] or engine[2]) if engine else "server",
-            rates=tuple(number(value, "a rate") for value in re.split(r",\s+", match[1])),
-            mean=number(mean[1], "Mean acceptance length") if mean else None,
+            engine=engine[1] if engine else "server",
+            rates=tuple(map(float, match[1].split(","))),
+            mean=float(mean[1]) if mean else None,
             sums=counts,
             seconds=seconds,
-            made=seconds * number(generated[-1], "throughput") if generated else 0.0,
+            made=seconds * float(generated[-1]) if generated else 0.0,
         )
 
 
@@ -131,14 +118,15 @@ def _read(document: Document) -> AcceptanceRecord:
     if totals:
         return _v0([tuple(count(value, "a total") for value in line) for line in totals])
     found = list(_windows(document.text))
-    kept = [(window, window.tally()) for window in found if window.whole]
+    kept = [window for window in found if window.whole]
     if not kept:
         raise InvalidParameter(
             f"A line's rates must give its own mean; {len(found)} of {len(found)} lines here were "
             "cut, or mixed up with others. Pass whole lines."
         )
-    counted = [tally for _, tally in kept if tally.counted]
-    parts = _by_engine(counted) if counted else [tally for _, tally in kept]
+    counted = [window for window in kept if window.sums]
+    bare = [Tally.of_rates(window.rates, name=window.engine) for window in kept if not counted]
+    parts = bare or _by_engine(counted)
     return AcceptanceRecord(
         form="vLLM log",
         unit="engine" if counted else "window",
@@ -148,7 +136,7 @@ def _read(document: Document) -> AcceptanceRecord:
             f"{len(kept):,} window{'s' * (len(kept) > 1)}; rates have three decimals.",
             *_lost(len(found) - len(kept)),
             *told_apart(parts),
-            *_undrafted([window for window, _ in kept], sum(part.calls for part in counted)),
+            *_undrafted(kept, sum(part.calls for part in parts)),
         ),
     )
 
@@ -161,26 +149,25 @@ def _lost(lines: int) -> tuple[str, ...]:
     return (f"{lines:,} {were} cut or mixed up: the rates miss their own mean. Left out.",)
 
 
-def _by_engine(windows: list[Tally]) -> list[Tally]:
+def _by_engine(windows: list[_Window]) -> list[Tally]:
     """Add up the windows of each engine with lists of one length."""
-    groups: dict[tuple[str, int], list[Tally]] = {}
+    groups: dict[tuple[str, int], list[_Window]] = {}
     for window in windows:
-        length = 0 if window.survivors is None else window.survivors.size
-        groups.setdefault((window.name, length), []).append(window)
+        groups.setdefault((window.engine, len(window.rates)), []).append(window)
     parts = []
     for (name, length), group in groups.items():
-        constant = all(window.offered is not None for window in group)
-        offered = np.full(length, sum(window.steps for window in group))
-        parts.append(
-            Tally(
-                name=name,
-                steps=sum(window.steps for window in group),
-                accepted=sum(window.accepted for window in group),
-                drafted=sum(window.drafted or 0.0 for window in group),
-                survivors=np.sum([padded(one.survivors, length) for one in group], axis=0),
-                offered=offered if constant else None,
-            )
+        steps, constant = map(np.array, zip(*(window.steps for window in group), strict=True))
+        accepted, drafted = np.array([window.sums for window in group]).sum(axis=0).tolist()
+        whole = float(steps.sum())
+        if not whole:
+            parts.append(Tally(name, steps=0.0, accepted=0.0))
+            continue
+        rates = np.minimum(1.0, [window.rates for window in group])
+        tally = Tally.of_survivors(
+            steps @ rates, steps=whole, name=name, accepted=accepted, drafted=drafted
         )
+        offered = np.full(length, whole) if constant.all() else None
+        parts.append(dataclasses.replace(tally, offered=offered))
     return parts
 
 
@@ -226,7 +213,7 @@ def _v0(lines: list[tuple[int, ...]]) -> AcceptanceRecord:
 
 FORM = Form(
     name="vLLM log",
-    marks='lines with "Per-position acceptance rate:" or "Number of emitted tokens:"',
+    marks='lines with "Per-position acceptance rate:" or "Number of emitted tokens"',
     recognises=lambda document: (
         (_RATES.search(document.text) or _TOTALS.search(document.text)) is not None
     ),

@@ -661,7 +661,7 @@ def test_every_form_is_found_by_its_own_marks():
         *PRINTED,
     ]
     documents = [records.document.Document(text) for text in texts]
-    found = [[form for form in FORMS if form.recognises(one)] for one in documents]
+    found = [[form for form in FORMS if form.is_form_of(one)] for one in documents]
     assert all(len(one) == 1 for one in found)
     assert {one[0].name for one in found} == {form.name for form in FORMS}
 
