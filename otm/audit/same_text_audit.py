@@ -32,7 +32,7 @@ import dataclasses
 import math
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -259,6 +259,7 @@ def same_text(
     compared = _Comparison(pairs, tolerance, level)
     unchosen, ungreedy = _unchosen(pairs, compared.limit, level)
     obstacle = obstacle or ungreedy or compared.obstacle()
+    obstacle = obstacle or _not_compared(runs, compared.changes.size)
     faults = [] if ungreedy else sorted(compared.faults + unchosen, key=operator.itemgetter(0, 1))
     expected = compared.expected()
     return SameTextAudit(
@@ -295,6 +296,19 @@ def _texts_of(run: Any, label: str, same_seed: bool) -> list[LoggedText]:
             "noise by which tokens were chosen, say so: same_seed=True, --same-seed."
         )
     return texts
+
+
+def _not_compared(runs: Iterable[Sequence[LoggedText]], positions: int) -> str:
+    """Return the reason why the values of two runs say nothing, "" if they do."""
+    tops = [top for run in runs for text in run for top in text.top if top]
+    reason = "" if positions else "the lists have no token in common"
+    if not tops:
+        reason = "no likeliest tokens are logged"
+    elif all(value == 0.0 for top in tops for value in top.values()):
+        reason = "all values are 0, which are no log-probabilities"
+    elif all(len(top) < 2 for top in tops):
+        reason = "the lists of likeliest tokens have one entry"
+    return reason and f"no position could be compared: {reason}. Log the two likeliest at least"
 
 
 def _unlike(plain: Sequence[LoggedText], speculative: Sequence[LoggedText]) -> str:

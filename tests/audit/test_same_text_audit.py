@@ -267,3 +267,20 @@ def test_scores_with_noise_are_read_when_it_is_said_so():
     assert audit.same_text([scored], [scored], same_seed=True).verdict == "identical"
     with pytest.raises(InvalidParameter, match="a file's path or its texts"):
         audit.same_text(3, [scored])
+
+
+@pytest.mark.parametrize(
+    ("top", "why"),
+    [
+        ({5: 0.0, 7: 0.0}, "all values are 0"),
+        ({5: -0.1}, "have one entry"),
+        ({}, "no likeliest tokens are logged"),
+    ],
+)
+@pytest.mark.parametrize("tolerance", [None, 0.1])
+def test_nothing_compared_is_no_verdict(top, why, tolerance):
+    """llama.cpp wrote 0.0 for every token while it drafted (a thread of August 2026)."""
+    text = LoggedText((5, 5), (top, top))
+    found = audit.same_text([text] * 3, [text] * 3, tolerance=tolerance)
+    assert found.verdict == "no verdict"
+    assert why in found.obstacle
