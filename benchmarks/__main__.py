@@ -29,6 +29,7 @@ SUITES = (
     "refusals",
     "ott",
     "gbv",
+    "readers",
 )
 _VERSIONS = {
     "ott": ("jax", "ott-jax"),
@@ -48,6 +49,9 @@ _NEEDS = {
     "gbv": "torch",
 }
 _INSTALL = {"ott": ": pip install --group ott"}
+_BESIDE = ("kernels", "readers")
+"""Suites that time another revision as well."""
+
 _CODE = ("gbv",)
 """Suites that run public code from a folder of checkouts."""
 
@@ -68,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--checkouts", type=Path, help="folder with OWNER+NAME of the public code that is timed"
     )
     parser.add_argument(
-        "--beside", type=Path, help="checkout of another revision, whose kernels are timed, too"
+        "--beside", type=Path, help="checkout of another revision, which is timed, too"
     )
     options = parser.parse_args(arguments)
     if unknown := sorted(set(options.names) - set(SUITES)):
@@ -83,7 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
             continue
         module = importlib.import_module(f"benchmarks.{name}")
         given = {"checkouts": options.checkouts} if name in _CODE else {}
-        if name == "kernels":
+        if name in _BESIDE:
             given = {"beside": options.beside}
         said = {**machine(*_VERSIONS.get(name, ())), **getattr(module, "SAID", {})}
         record = {"machine": said, "rows": module.run(seconds=options.seconds, **given)}
