@@ -67,10 +67,22 @@ class ComparisonRow:
 
     @property
     def value(self) -> float | Approximate | None:
-        """The acceptance: exact where known, else the mean of samples."""
-        if self.exact is None and self.monte_carlo is not None:
-            return Approximate(self.monte_carlo.value)
-        return self.exact
+        """The acceptance: exact where known, else the mean of samples.
+
+        Of a lossless scheme no sampled value is above the optimum.
+        """
+        if self.exact is not None or self.monte_carlo is None:
+            return self.exact
+        most = self.optimum if self.verifier.lossless and self.optimum is not None else 1.0
+        return Approximate(min(self.monte_carlo.value, most))
+
+    @property
+    def proves_loss(self) -> bool:
+        """True if the row accepts more than any lossless scheme can, by samples for certain."""
+        if self.optimum is None:
+            return False
+        least = -1.0 if self.monte_carlo is None else self.monte_carlo.low
+        return max(least, -1.0 if self.exact is None else self.exact) > self.optimum + SAME
 
     @property
     def distances(self) -> tuple[float | None, float | None]:
@@ -182,8 +194,9 @@ class Comparison(Tabular):
         said = [_LOSSY_NOTE] if any(group.lossy for group in groups) else []
         if not self.full and any(isinstance(row.value, Approximate) for row in self.rows):
             said.append(_SAMPLED_NOTE)
+        loss = [note for group in groups for note in _loss_notes(group)]
         falling = [note for group in groups for note in _falling_notes(group)]
-        return [*said, *_empty_cell_notes(self.rows), *falling, *self.left_out]
+        return [*said, *loss, *_empty_cell_notes(self.rows), *falling, *self.left_out]
 
     def _draw(self, ax: Axes) -> None:
         """Draw acceptance against k under the first law: the optimum and the best five curves."""
@@ -222,7 +235,7 @@ def distinct(things: Iterable[_Thing]) -> list[_Thing]:
 
 
 class _Group(NamedTuple):
-    """The rows of one law: of schemes that keep the target's law, and of lossy schemes."""
+    """The rows of one law: of schemes known to keep the target's law, and of all others."""
 
     law: type[Law]
     kept: list[ComparisonRow]
@@ -230,12 +243,12 @@ class _Group(NamedTuple):
 
 
 def _by_law(rows: Sequence[ComparisonRow]) -> list[_Group]:
-    """Group rows by draft law, and into lossless and lossy schemes."""
+    """Group rows by draft law, and into schemes that are known to be lossless and others."""
     groups = []
     for law in distinct(type(row.law) for row in rows):
         here = [row for row in rows if type(row.law) is law]
-        lossy = [verifier for verifier, mine in _schemes(here) if _is_lossy(verifier, mine)]
-        parts = ([row for row in here if (row.verifier in lossy) is one] for one in (False, True))
+        kept = [verifier for verifier, mine in _schemes(here) if _is_lossless(verifier, mine)]
+        parts = ([row for row in here if (row.verifier in kept) is one] for one in (True, False))
         groups.append(_Group(law, *parts))
     return groups
 
@@ -248,12 +261,28 @@ def _schemes(rows: Sequence[ComparisonRow]) -> list[tuple[Verifier, dict[int, Co
     ]
 
 
-def _is_lossy(verifier: Verifier, rows: Mapping[int, ComparisonRow]) -> bool:
-    """True if a verifier is lossy, by definition or, without a promise, by computed distances."""
+def _is_lossless(verifier: Verifier, rows: Mapping[int, ComparisonRow]) -> bool:
+    """True if a verifier is lossless, by definition or by distances computed at every k shown."""
     if verifier.lossless or isinstance(verifier, VERIFIERS):
-        return not verifier.lossless
-    known = [row.distortion.total_variation for row in rows.values() if row.distortion is not None]
-    return not known or max(known) > SAME
+        return verifier.lossless
+    return all(
+        row.distortion is not None and row.distortion.total_variation <= SAME
+        for row in rows.values()
+    )
+
+
+def _of_unknown_loss(verifier: Verifier, rows: Mapping[int, ComparisonRow]) -> list[int]:
+    """Return the numbers of drafts at which nobody knows whether a verifier is lossy.
+
+    None if a distance, or an acceptance above the optimum, proves at any k that it is.
+    """
+    proven = any(
+        row.proves_loss or (row.distortion is not None and row.distortion.total_variation > SAME)
+        for row in rows.values()
+    )
+    if proven or isinstance(verifier, VERIFIERS):
+        return []
+    return [k for k, row in sorted(rows.items()) if row.distortion is None]
 
 
 def _matrix(group: _Group, *, folded: bool) -> Table:
@@ -262,14 +291,14 @@ def _matrix(group: _Group, *, folded: bool) -> Table:
     ks = sorted(optimum)
     top = {k: _largest([row for row in group.kept if row.law.size == k]) for k in ks}
 
-    def rank(scheme: tuple[Verifier, dict[int, ComparisonRow]]) -> tuple[list[int], bool]:
-        """Order schemes by acceptance; of equal schemes an optimal one stands for the others."""
+    def rank(scheme: tuple[Verifier, dict[int, ComparisonRow]]) -> tuple[list[int], int, bool]:
+        """Order schemes by acceptance; of equal ones an exact, then an optimal one is first."""
         verifier, rows = scheme
         values = [rows[k].value if k in rows else None for k in reversed(ks)]
         accepted = [-1.0 if value is None else float(value) for value in values]
-        return [-round(value / SAME) for value in accepted], not verifier.title.startswith(
-            "optimal"
-        )
+        sampled = sum(isinstance(value, Approximate) for value in values)
+        optimal = verifier.title.startswith("optimal")
+        return [-round(value / SAME) for value in accepted], sampled, not optimal
 
     shown: list[tuple[str, dict[int, ComparisonRow], list[str]]] = []
     for verifier, rows in sorted(_schemes(group.kept), key=rank):
@@ -311,6 +340,7 @@ def _size_name(law: type[Law]) -> str:
 
 def _lossy_table(group: _Group) -> Table:
     """Lay out lossy schemes with the distances to the target and the frontier at each distance."""
+    unknown = {str(one): _of_unknown_loss(one, rows) for one, rows in _schemes(group.lossy)}
     body = [
         (
             str(row.verifier),
@@ -321,8 +351,25 @@ def _lossy_table(group: _Group) -> Table:
         )
         for row in group.lossy
     ]
-    head = (f"lossy, drafts: {group.law.title}", "k", "acceptance", "frontier", "TV", "KL (nats)")
+    kind = "lossy or not known" if any(unknown.values()) else "lossy"
+    head = (f"{kind}, drafts: {group.law.title}", "k", "acceptance", "frontier", "TV", "KL (nats)")
     return Table(columns=head, rows=tuple(body), longest=_LONGEST_NAME)
+
+
+def _loss_notes(group: _Group) -> list[str]:
+    """Return a line for each scheme without a promise of which distances are not known."""
+    found = []
+    for verifier, rows in _schemes(group.lossy):
+        proofs = [f"{k:g}" for k, row in sorted(rows.items()) if row.proves_loss]
+        unknown = [f"{k:g}" for k in _of_unknown_loss(verifier, rows)]
+        if proofs and not isinstance(verifier, VERIFIERS):
+            said = f"accepts more than any lossless scheme at k = {', '.join(proofs)}: it is lossy"
+        elif unknown:
+            said = f"whether it is lossless is not known at k = {', '.join(unknown)}"
+        else:
+            continue
+        found.append(f"— {verifier}, {group.law.title}: {said}.")
+    return found
 
 
 def _full_table(law: type[Law], rows: Sequence[ComparisonRow], *, lossy: bool) -> Table:
@@ -382,9 +429,13 @@ def _falling_notes(group: _Group) -> list[str]:
 def _largest(rows: Sequence[ComparisonRow]) -> float | Approximate | None:
     """Return the largest acceptance, approximate where a sample may exceed all exact values."""
     exact = max((row.exact for row in rows if row.exact is not None), default=-1.0)
-    sampled = [row.monte_carlo for row in rows if row.exact is None and row.monte_carlo is not None]
-    if any(interval.high > exact for interval in sampled):
-        return Approximate(max(exact, *(interval.value for interval in sampled)))
+    attained = any(
+        row.exact is not None and row.gap is not None and row.gap <= SAME for row in rows
+    )
+    sampled = [row for row in rows if row.exact is None and row.monte_carlo is not None]
+    higher = [row for row in sampled if row.monte_carlo and row.monte_carlo.high > exact]
+    if higher and not attained:  # nothing is above the optimum
+        return Approximate(max(exact, *(float(row.value or 0.0) for row in sampled)))
     return None if exact < 0 else exact
 
 
@@ -412,7 +463,7 @@ def _agrees(some: Mapping[int, ComparisonRow], others: Mapping[int, ComparisonRo
 def _curves(
     rows: Sequence[ComparisonRow], ks: Sequence[int], remark: str = ""
 ) -> list[drawing.Line]:
-    """Return a line for each verifier; verifiers that agree everywhere share one."""
+    """Return a line for each verifier; verifiers known at the same k that agree share one."""
     lines: list[drawing.Line] = []
     for verifier, mine in _schemes(rows):
         found = [mine.get(k) for k in ks]
@@ -426,8 +477,14 @@ def _curves(
     lines.sort(key=lambda line: -int(np.isfinite(line.y).sum()))  # those known everywhere first
     kept: list[drawing.Line] = []
     for line in lines:
-        apart = (np.abs(np.subtract(one.y, line.y))[np.isfinite(line.y)] for one in kept)
-        same = next((i for i, difference in enumerate(apart) if (difference <= SAME).all()), None)
+        same = next(
+            (
+                i
+                for i, one in enumerate(kept)
+                if np.allclose(one.y, line.y, rtol=0.0, atol=SAME, equal_nan=True)
+            ),
+            None,
+        )
         if same is None:
             kept.append(line)
         elif len(kept[same].label) + len(line.label) < _LONGEST_LABEL:

@@ -11,6 +11,7 @@ import otm
 from otm import IID, KSeq, Lenience, Maximal, RecursiveRejection, TransportPlan, compare
 from otm.comparison import comparing
 from otm.comparison.comparing import DEFAULT_SAMPLES
+from otm.comparison.result import Comparison, ComparisonRow, _curves
 from tests import instances
 from tests.tolerance import CERTIFIED_GAP
 
@@ -321,3 +322,55 @@ def test_nothing_is_best_beside_a_sampled_scheme_that_may_be_better():
     *_, row, exact = table.rows
     largest = max(row.monte_carlo.value, exact.exact)
     assert gap.split()[-1] == f"≈{max(0.0, row.optimum - largest):.4f}"
+
+
+def eager(draft, target, drafts, uniforms):
+    """Recursive rejection without an update of the residual: lossless with one draft alone."""
+    for x, u in zip(drafts, uniforms, strict=False):
+        if u * draft[x] < target[x]:
+            return x, True
+    residual = np.maximum(target - draft, 0)
+    x = np.searchsorted(np.cumsum(residual / residual.sum()), uniforms[-1], side="right")
+    return int(x), False
+
+
+MINE = otm.from_callable(eager, name="eager")
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "samples", "said"),
+    [
+        (100, 4_000, "accepts more than any lossless scheme at k = 2: it is lossy"),
+        (100, 0, "whether it is lossless is not known at k = 2"),
+    ],
+)
+def test_a_rule_of_ones_own_is_lossless_only_where_that_is_known(num_tokens, samples, said):
+    p, q = np.random.default_rng(0).dirichlet(np.ones(num_tokens), 2)
+    verifiers = [MINE, otm.Optimal()]
+    given = {"laws": [otm.IID], "k": (1, 2), "verifiers": verifiers, "samples": samples}
+    table = otm.compare(draft=p, target=q, **given)
+    lossless, others = str(table).split("lossy", 1)
+    assert "eager" not in lossless
+    assert said in " ".join(others.split())
+    assert "lossless here" not in table.to_latex()
+
+
+def a_row(verifier, exact, sampled=None, k=2):
+    interval = sampled and otm.results.statistics.Estimate(sampled, sampled - 0.1, 1.0, 100, 0.999)
+    return ComparisonRow(otm.IID(k), verifier, exact, None, 0.6, interval)
+
+
+def test_samples_never_stand_above_the_certified_optimum():
+    rows = a_row(otm.RecursiveRejection(), None, 0.7), a_row(otm.Optimal(), 0.6)
+    text = str(Comparison(rows))
+    assert text.index("optimal") < text.index("recursive rejection")
+    assert "0.600000★" in text
+    assert "≈0.6000" in text
+    assert Comparison(rows)._tables()[0].rows[1][1] == 0.0  # the gap of the best is exact
+
+
+def test_a_curve_is_named_by_schemes_that_are_that_curve():
+    """The plan of transport is known at k = 1 alone, where it meets the naive tree."""
+    rows = [a_row(otm.NaiveTree(), 0.5, k=k) for k in (1, 2)]
+    lines = _curves([*rows, a_row(otm.TransportPlan(), 0.5, k=1)], [1, 2])
+    assert [line.label for line in lines] == ["naive tree", "transport plan"]
