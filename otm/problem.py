@@ -110,6 +110,30 @@ class Problem:
         """The largest number of drafts in a row: k, or V where the number is random."""
         return self.law.row_length(self.num_tokens)
 
+    def __getitem__(self, row: int) -> Problem:
+        """Return the problem of one row of a batch, without a second validation.
+
+        Args:
+            row: number along the first leading axis, from the end if negative.
+
+        Raises:
+            ShapeMismatch: if the problem is one pair of distributions.
+            IndexError: if there is no such row; so a batch can be gone through by `for`.
+
+        >>> import otm
+        >>> problem = otm.Problem(draft=[[1, 0], [0.5, 0.5]], target=[0.5, 0.5], law=otm.IID(2))
+        >>> float(otm.optimal_acceptance(problem[1])), problem[1].batch_shape
+        (1.0, ())
+        """
+        if not self.batch_shape:
+            raise ShapeMismatch(
+                f"A row is taken from a batch; this problem is one pair, indexed by {row!r:.40}. "
+                "Use it as it is."
+            )
+        other = object.__new__(Problem)
+        vars(other).update(draft=self.draft[row], target=self.target[row], law=self.law)
+        return other
+
     def with_law(self, law: Law) -> Problem:
         """Return the same two distributions under another draft law, without a second validation.
 
@@ -132,7 +156,7 @@ class Problem:
             raise ShapeMismatch(
                 f"{purpose} needs one pair of distributions (V,); this problem has leading axes "
                 f"{self.batch_shape}. "
-                "Index the row you want and build a Problem from it."
+                "Index the row you want: problem[0]."
             )
         refuse_gradients(self, purpose)
         draft, target = to_numpy(self.draft), to_numpy(self.target)

@@ -310,7 +310,9 @@ def plan_mean(
     Cost: O(steps + L). Reference: docs/records.md, "A mean".
 
     >>> from otm.engines.records import parse_acceptance
-    >>> line = "Decode batch. #running-req: 1, accept len: 2.5, accept rate: 0.5, cuda graph: True"
+    >>> line = (
+    ...     "Decode batch. #running-req: 1, accept len: 2.50, accept rate: 0.50, cuda graph: True"
+    ... )
     >>> record = parse_acceptance(line)
     >>> costs = CostSurface.flat(draft=0.004, target=0.020)
     >>> plan = plan_mean(record, costs, batch=1, context=0)

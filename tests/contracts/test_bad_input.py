@@ -450,16 +450,6 @@ def test_subset_of_theorem_1(bad):
         (lambda: otm.coupling(otm.Race(), WIDE), "400,000,000", "otm.sample"),
         (lambda: otm.lossy.output_law(otm.Race(), WIDE), "400,000,000", "otm.sample"),
         (lambda: otm.lossy.output_law(KSeq(), LARGE), "9,000,000", "otm.estimate"),
-        (
-            lambda: otm.bounds.spectr_upper(LARGE, subset=[0]),
-            "9,000,000",
-            "otm.optimal_acceptance",
-        ),
-        (
-            lambda: otm.bounds.spectr_minimum_upper(LARGE),
-            "9,000,000",
-            "otm.optimal_acceptance",
-        ),
         (lambda: otm.acceptance(TransportPlan(), LARGE), "9,000,000", "otm.optimal_acceptance"),
         (lambda: otm.prepare(TransportPlan(), LARGE), "9,000,000", "otm.optimal_acceptance"),
         (

@@ -327,3 +327,16 @@ def test_collapse_merges_exactly_the_sequences_with_one_set():
         assert [given_[i] for i in sets.of_sequence] == asked, name
         merged = np.bincount(sets.of_sequence, weights=table.mass)
         np.testing.assert_allclose(merged, sets.mass, atol=1e-15)
+
+
+def test_a_row_of_a_batch_is_a_problem():
+    rng = np.random.default_rng(0)
+    p, q = rng.dirichlet(np.ones(5), 3), rng.dirichlet(np.ones(5))
+    batch = otm.Problem(draft=p, target=q, law=otm.IID(2))
+    rows = [otm.Problem(draft=one, target=q, law=otm.IID(2)) for one in p]
+    whole = otm.optimal_acceptance(batch)
+    for found in ([batch[i] for i in range(3)], [batch[i - 3] for i in range(3)], list(batch)):
+        assert [otm.optimal_acceptance(one) for one in found] == whole.tolist()
+        assert [one.batch_shape for one in found] == [one.batch_shape for one in rows]
+    with pytest.raises(otm.errors.ShapeMismatch, match="is one pair"):
+        rows[0][0]
