@@ -21,6 +21,9 @@ from . import (
     trees as trees,
     verifiers as verifiers,
 )
+from ._machine.versions import (
+    show_versions as show_versions,
+)
 from .audit.callables import (
     from_callable as from_callable,
 )

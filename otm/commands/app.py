@@ -15,11 +15,10 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from otm._machine.progress import clock, say
+from otm._machine.versions import DISTRIBUTION, show_versions, version_of
 from otm.commands import COMMANDS, Command
 from otm.commands.printing import discard_stdout, escape_unencodable
 from otm.errors import OtmError
-
-DISTRIBUTION = "otm-speculative"
 
 GROUP = "otm.commands"
 """The entry points that name further lists of commands."""
@@ -120,16 +119,18 @@ def _missing(extra: str) -> list[str]:
     wanted = rf"([\w.-]+).*extra == ['\"]{extra}['\"]"
     lines = (metadata.requires(DISTRIBUTION) or ()) if extra else ()
     needed = (found[1] for line in lines if (found := re.match(wanted, line)))
-    return [name for name in needed if not _version(name)]
-
-
-def _version(name: str) -> str | None:
-    return next((found.version for found in metadata.distributions(name=name)), None)
+    return [name for name in needed if not version_of(name)]
 
 
 def _print_version(asked: bool) -> None:
     if asked:
-        print(f"otm {_version(DISTRIBUTION) or 'not installed'}")
+        print(f"otm {version_of(DISTRIBUTION) or 'not installed'}")
+        raise typer.Exit
+
+
+def _print_versions(asked: bool) -> None:
+    if asked:
+        show_versions()
         raise typer.Exit
 
 
@@ -146,6 +147,15 @@ def otm(
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    versions: Annotated[
+        bool,
+        typer.Option(
+            "--versions",
+            callback=_print_versions,
+            is_eager=True,
+            help="Print the versions of all that is used, for a report of a fault.",
         ),
     ] = False,
 ) -> None:
