@@ -69,6 +69,13 @@ def rules(
             metavar="X", min=0.0, help="With --drafting: time of a draft in calls of the target."
         ),
     ] = 0.1,
+    costs: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Rank by speed with these costs: a record of latency or advise, or JSON.",
+        ),
+    ] = None,
     as_json: Json = None,
     settings: Settings = None,
     prompts: Prompts = None,
@@ -159,7 +166,7 @@ def rules(
     Example: otm rules --draft NAME --target NAME --prompts prompts.txt --record counters.txt
     """
     from otm.commands.audit_run import find
-    from otm.engines import read_acceptance
+    from otm.engines import read_acceptance, read_costs
 
     from ..files import SHIPPED_PAIR
     from ..models import causal, forced, pair as pairs, prompts as files, source
@@ -170,6 +177,7 @@ def rules(
         raise AnalysisError("--rule and --fail-below go together; got one of them. Pass both.")
     use_threads(threads)
     known = None if record is None else read_acceptance(record)
+    surface = None if costs is None else read_costs(*costs)
     if length is None:
         length = 4 if known is None else known.length or known.measured or 4
     logged = _logged(texts, beside_target_dtype, known, length, num_texts)
@@ -208,7 +216,7 @@ def rules(
         _check_sizes(draft, target)
         other = reading(draft, target)
     read = answer.read_rules(reader, tokens, written=own, beside=other)
-    shown, found = _screen(read, known, draft_cost if drafting else None)
+    shown, found = _screen(read, known, draft_cost if drafting else None, surface)
     shown += [f"note    {note}" for note in pair.notes]
     text = json.dumps(found | {"options": given_options(context)}, allow_nan=False)
     say(text if as_json == "-" else "\n".join(shown))
@@ -261,7 +269,9 @@ def _check_sizes(draft: Any, target: Any) -> None:
         )
 
 
-def _screen(read: Any, known: Any, draft_cost: float | None) -> tuple[list[str], dict[str, Any]]:
+def _screen(
+    read: Any, known: Any, draft_cost: float | None, costs: Any
+) -> tuple[list[str], dict[str, Any]]:
     """Return the answer in words and as values of JSON; with the search for drafting if asked."""
     from ..files import json_values
     from ..rules import answer, drafting, screen
@@ -270,7 +280,10 @@ def _screen(read: Any, known: Any, draft_cost: float | None) -> tuple[list[str],
     if known is not None:
         report_phase(f"record: {known.form}")
         named = answer.attribute(read, known)
-    shown, found = [screen.rules_screen(read, named)], answer.screen_json(read, named)
+    shown, found = [screen.rules_screen(read, named, costs)], answer.screen_json(read, named)
+    if costs is not None:
+        names = [rule.name for rule in read.rules]
+        found["speeds"] = dict(zip(names, read.speeds(costs), strict=True))
     if draft_cost is not None:
         report_phase("drafting: processing and stop rules")
         best = drafting.best_processing(read)

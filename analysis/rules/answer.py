@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from otm._machine.arrays import Floats
 from otm._machine.progress import with_progress
-from otm.engines import AcceptanceRecord
+from otm.engines import AcceptanceRecord, CostSurface
 from otm.losses import draft_rounding
 from otm.results.statistics import Estimate
 
@@ -79,6 +80,20 @@ class RuleWalks:
         if self.beside is None or self.other is None or rule >= len(self.other.rules):
             return None  # of two tokenizers there is a rule more
         return self.beside.lead(len(self.rules) + rule, rule)
+
+    def speeds(self, costs: CostSurface) -> list[float]:
+        """Return each rule's speed over plain decoding, drafts in a row and one call a step."""
+        length, found = self.reader.sizes.length, []
+        cell: dict[str, Any] = {
+            "batch": costs.batches[0],
+            "context": costs.contexts[0],
+            "extrapolate": True,
+        }
+        for rule, one in enumerate(self.rules):
+            call = costs.at(length=one.nodes, **cell)
+            seconds = min(length, one.nodes) * call.draft + call.target
+            found.append(self.survivals.tokens(rule).value * call.plain / seconds)
+        return found
 
     @property
     def vocabulary_loss(self) -> float:
@@ -218,7 +233,12 @@ def attribute(read: RuleWalks, record: AcceptanceRecord) -> Attribution:
         prediction = predicted(read.survivals, read.walks)
     found = p_values(seen, prediction)
     order = np.argsort(-log_likelihoods(seen, prediction), kind="stable").tolist()
-    consistent = tuple(rule for rule in order if found[rule] >= ERROR)
+    drafted = record.drafts_per_step
+    # No step drafts more nodes than the record counts, unless longer paths are counted alone.
+    most = math.inf if drafted is None or drafted > length else 1.01 * drafted
+    consistent = tuple(
+        rule for rule in order if found[rule] >= ERROR and read.rules[rule].nodes <= most
+    )
     lost, needed = {}, {}
     if consistent:
         own, *others = consistent

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from otm._display.tabular import columns
 from otm.commands.printing import paragraph
+from otm.engines import CostSurface
 from otm.results.statistics import Estimate
 
 from ..models.processing import Setting, setting_text
@@ -18,14 +19,18 @@ from .rules import BLOCK
 UNSEEN = "trees sampled without replacement, what a step costs (`advise` times it), batches"
 
 
-def rules_screen(read: RuleWalks, told: Attribution | None) -> str:
+def rules_screen(
+    read: RuleWalks, told: Attribution | None, costs: CostSurface | None = None
+) -> str:
     """Render the answer, the table and the basis as text.
 
     Args:
         read: the rules along texts.
         told: the rules that a record is consistent with, if there is one.
+        costs: of calls and drafts, by which rules are ranked by speed; None if not measured.
     """
-    lines = [*(_best(read) if told is None else _runs(read, told)), "", *_table(read, told), ""]
+    first = _best(read, costs) if told is None else _runs(read, told)
+    lines = [*first, "", *_table(read, told), ""]
     return "\n".join([*lines, *_basis(read, told)])
 
 
@@ -60,9 +65,17 @@ def drafting_words(best: BestProcessing, stops: Sequence[Stop], *, cost: float) 
     return "\n".join(lines)
 
 
-def _best(read: RuleWalks) -> Iterator[str]:
+def _best(read: RuleWalks, costs: CostSurface | None) -> Iterator[str]:
     first, block = read.order[0], place_of(read.rules, BLOCK)
-    yield f"BEST: {_told(read, first)}"
+    if costs is not None:
+        speeds = read.speeds(costs)
+        fastest = max(read.order, key=lambda rule: speeds[rule])
+        words = f"{read.rules[fastest].words}: {speeds[fastest]:.2f} x plain decoding"
+        yield f"{'FASTEST' if speeds[fastest] > 1.0 else 'NONE PAYS; the fastest'}: {words}"
+        yield from paragraph("", f"by {costs.source}, for one sequence", indent=2)
+    yield f"MOST TOKENS: {_told(read, first)}"
+    if costs is None:
+        yield "  which need not be the fastest: a call of many nodes takes longer (--costs)"
     if first != block:
         yield f"  of one sequence of {read.reader.sizes.length}: {_told(read, block)}"
 
@@ -81,16 +94,11 @@ def _runs(read: RuleWalks, told: Attribution) -> Iterator[str]:
         yield f"NONE OF THESE RULES: {seen}"
         yield f"  nearest: {_told(read, nearest)}"
         yield "  other models, prompts or sampling than here, or a rule that is not here"
+        if told.record.drafts_per_step is not None:
+            yield f"  (rules of more than its {told.record.drafts_per_step:.3g} drafts cannot be)"
         return
     own, *others = told.consistent
     yield f"YOU {'MAY ' if others else ''}RUN {read.rules[own].words}: {seen}"
-    drafted, length = told.record.drafts_per_step, read.reader.sizes.length
-    if drafted is not None and drafted <= length < read.rules[own].nodes:
-        said = (
-            f"but it drafts {read.rules[own].nodes} nodes, and the record counts {drafted:.3g} a "
-            "step: another rule runs, unless the engine counts the drafts of one path only"
-        )
-        yield from paragraph("", said, indent=2)
     if others:
         names = ", ".join(
             f"{read.rules[rule].name} ({_steps(*told.needed[rule])})" for rule in others

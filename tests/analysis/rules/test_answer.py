@@ -19,6 +19,7 @@ from analysis.rules.drafting import LONGEST, best_processing, best_stops
 from analysis.rules.rules import BLOCK, Reader, Sizes
 from analysis.rules.screen import drafting_words, rules_screen
 from otm.commands.printing import WIDTH
+from otm.engines import CostSurface
 from otm.engines.records import Tally
 from otm.sequence import MarkovModel
 from tests.analysis.toys import Toy, record_of, toy_reader
@@ -78,10 +79,11 @@ def test_rules_accept_what_the_library_says_on_the_same_rows(read):
 def test_the_answer_comes_first_and_fits_the_screen(read):
     lines = rules_screen(read, None).splitlines()
     best, block = read.order[0], place_of(read.rules, BLOCK)
-    assert lines[0].startswith(f"BEST: {read.rules[best].words}: ")
-    assert lines[1].startswith("  of one sequence of 2: block verification: ") or best == block
+    assert lines[0].startswith(f"MOST TOKENS: {read.rules[best].words}: ")
+    assert "need not be the fastest" in lines[1]
+    assert lines[2].startswith("  of one sequence of 2: block verification: ") or best == block
     assert all(len(line) <= WIDTH for line in lines)
-    assert [line.split()[0] for line in lines[4 : 4 + len(read.rules)]] == [
+    assert [line.split()[0] for line in lines[5 : 5 + len(read.rules)]] == [
         read.rules[rule].name for rule in read.order
     ]
     with pytest.raises(AnalysisError, match="got 'other'"):
@@ -105,11 +107,26 @@ def test_a_record_names_the_rule_and_what_it_loses(read):
     other = rules_screen(read, attribute(read, record_of(nothing, length=2)))
     assert other.startswith("NONE OF THESE RULES: 2.00 tokens")
     assert all(len(line) <= WIDTH for line in text.splitlines())
-    assert "another rule runs" not in text
-    counted = record_of(dataclasses.replace(part, drafted=2 * steps), length=2)
-    only = (place_of(read.rules, "likeliest-tree"),)
-    tree = rules_screen(read, dataclasses.replace(told, record=counted, consistent=only))
-    assert "and the record counts 2 a step: another rule runs" in " ".join(tree.split())
+    grown = place_of(read.rules, "likeliest-tree")
+    tree = Tally.of_survivors(read.survivals.mean[grown] * steps, steps=steps, name="")
+    assert attribute(read, record_of(tree, length=2)).consistent[0] == grown
+    counted = attribute(read, record_of(dataclasses.replace(tree, drafted=2 * steps), length=2))
+    assert all(read.rules[rule].nodes <= 2 for rule in counted.consistent)
+
+
+def test_with_costs_the_answer_is_the_fastest_rule(read):
+    """Where each node costs half a call, no tree pays, and the chain is ahead of it."""
+    points = {(1, 0, 1): 1.0, (1, 0, 65): 33.0}
+    costs = CostSurface.of_points({(1, 0): 0.01}, points, source="by hand")
+    speeds = read.speeds(costs)
+    fastest = max(range(len(speeds)), key=lambda rule: speeds[rule])
+    assert read.rules[fastest].nodes == 2
+    tokens = read.survivals.tokens(fastest).value
+    assert speeds[fastest] == pytest.approx(tokens / (2 * 0.01 + 2.0))
+    lines = rules_screen(read, None, costs).splitlines()
+    name = "FASTEST" if speeds[fastest] > 1 else "NONE PAYS; the fastest"
+    assert lines[0].startswith(f"{name}: {read.rules[fastest].words}: ")
+    assert any(line.startswith("MOST TOKENS: ") for line in lines)
 
 
 def test_a_record_of_written_texts_and_another_draft_beside():
