@@ -1,6 +1,7 @@
 """Serving engines: records of acceptance, costs, and draft lengths planned from both."""
 
 from otm.engines.chain import chain_expected_tokens, chain_speedup, optimal_chain_length
+from otm.engines.difference import RecordDifference, compare_records
 from otm.engines.planning import (
     LengthChoice,
     LengthPlan,
@@ -23,6 +24,10 @@ from otm.engines.records import (
     parse_acceptance,
     read_acceptance,
     read_models,
+    record_of_counts,
+    record_of_mean,
+    record_of_means,
+    record_of_rates,
     request_mean,
     survival_bounds,
 )
@@ -36,12 +41,14 @@ __all__ = [
     "LengthPlan",
     "MeanPlan",
     "PositionAcceptance",
+    "RecordDifference",
     "SurvivalBounds",
     "TokensBounds",
     "TokensEstimate",
     "chain_expected_tokens",
     "chain_speedup",
     "check_lengths",
+    "compare_records",
     "estimate_tokens",
     "kaplan_meier",
     "mean_bounds",
@@ -52,6 +59,10 @@ __all__ = [
     "read_acceptance",
     "read_costs",
     "read_models",
+    "record_of_counts",
+    "record_of_mean",
+    "record_of_means",
+    "record_of_rates",
     "request_mean",
     "survival_bounds",
     "vllm_lengths",

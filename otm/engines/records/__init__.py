@@ -16,6 +16,12 @@ from otm.engines.records.estimates import (
 from otm.engines.records.reader import FORMS, parse_acceptance, read_acceptance, read_models
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.tally import Tally
+from otm.engines.records.typed import (
+    record_of_counts,
+    record_of_mean,
+    record_of_means,
+    record_of_rates,
+)
 
 __all__ = [
     "FORMS",
@@ -33,6 +39,10 @@ __all__ = [
     "parse_acceptance",
     "read_acceptance",
     "read_models",
+    "record_of_counts",
+    "record_of_mean",
+    "record_of_means",
+    "record_of_rates",
     "request_mean",
     "survival_bounds",
 ]
