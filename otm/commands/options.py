@@ -58,19 +58,28 @@ def integers(text: str | Sequence[int], *, minimum: int = 1) -> list[int]:
     return sorted(found)
 
 
+def in_order(text: str | Sequence[float]) -> list[float]:
+    """Return numbers with commas between, as they stand.
+
+    >>> in_order("1.0,0.7")
+    [1.0, 0.7]
+    """
+    parts = text.split(",") if isinstance(text, str) else text
+    try:
+        return [float(part) for part in parts]
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(
+            f"numbers have commas between, such as 0.7,1.0; got {text!r}. Write them so."
+        ) from error
+
+
 def reals(text: str | Sequence[float]) -> list[float]:
     """Return numbers with commas between, ascending and without repetitions.
 
     >>> reals("1.0,0.7")
     [0.7, 1.0]
     """
-    parts = text.split(",") if isinstance(text, str) else text
-    try:
-        return sorted({float(part) for part in parts})
-    except (ValueError, TypeError) as error:
-        raise typer.BadParameter(
-            f"numbers have commas between, such as 0.7,1.0; got {text!r}. Write them so."
-        ) from error
+    return sorted(set(in_order(text)))
 
 
 def numbers(help: str, *, minimum: int = 1, panel: str | None = None) -> Any:

@@ -10,24 +10,31 @@ from typing import Annotated, Literal
 
 import typer
 
-from otm.commands.options import BatchSizes, Json, numbers
+from otm.commands.options import BatchSizes, Json, in_order, numbers
 from otm.commands.printing import deliver, print_report
 
-COSTS = "Costs"
+COSTS, TYPED = "Costs", "Numbers instead of a file"
+COMPARED, LIVE = "Comparison instead of a plan", "Live view of an address"
 
 
 def plan(
     context: typer.Context,
     files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE", help="Records of one form; - for standard input."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Records of one form: files, - for standard input, or http://HOST:PORT/metrics.",
+        ),
+    ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="FILE", help="An earlier scrape, which is taken off.")
     ] = None,
-    max_drafts: Annotated[
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Plan for this model of several.")
+    ] = None,
+    drafts: Annotated[
         int | None,
-        typer.Option(metavar="L", help="Most drafts a step, where a mean does not say it."),
+        typer.Option(metavar="L", min=1, help="Most drafts a step, where a mean does not say it."),
     ] = None,
     extend: Annotated[
         int | None,
@@ -44,6 +51,65 @@ def plan(
         typer.Option(
             help="Print draft lengths by batch size for this engine instead of the answer."
         ),
+    ] = None,
+    beside: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Compare with this record.", rich_help_panel=COMPARED),
+    ] = None,
+    against: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Compare with this many tokens a call.", rich_help_panel=COMPARED
+        ),
+    ] = None,
+    accepted: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Accepted drafts in all; needs --steps.", rich_help_panel=TYPED
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Verification steps in all; needs --accepted.", rich_help_panel=TYPED
+        ),
+    ] = None,
+    mean: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Tokens a step, with the one that the target adds.",
+            rich_help_panel=TYPED,
+        ),
+    ] = None,
+    rates: Annotated[
+        Sequence[float] | None,
+        typer.Option(
+            parser=in_order,
+            metavar=".9,.8,.7",
+            help="Shares of steps that accepted at least 1, 2, … drafts.",
+            rich_help_panel=TYPED,
+        ),
+    ] = None,
+    means: Annotated[
+        str | None,
+        typer.Option(
+            metavar="3:2.6,7:2.9",
+            help="Tokens a step by number of drafts.",
+            rich_help_panel=TYPED,
+        ),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Fetch the page every 10s, say, until Ctrl-C, and print a line each time.",
+            rich_help_panel=LIVE,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="End after this many windows.", rich_help_panel=LIVE),
     ] = None,
     draft_ms: Annotated[
         float | None,
@@ -65,6 +131,14 @@ def plan(
             rich_help_panel=COSTS,
         ),
     ] = False,
+    token_ms: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MS",
+            help="Milliseconds a token with speculation; needs --target-ms without.",
+            rich_help_panel=COSTS,
+        ),
+    ] = None,
     costs: Annotated[
         list[str] | None,
         typer.Option(
@@ -92,14 +166,15 @@ def plan(
     Records: counters, logs, JSON or CSV of vLLM, SGLang, TensorRT-LLM, llama.cpp, AIPerf,
     SpecForge, speculators (docs/records.md). Exit status: 0 answered, 2 not carried out.
     """
-    from otm.commands.plan_report import (  # noqa: PLC0415  # --help needs none of it
-        answer,
-        read_record,
-    )
+    # --help needs none of it
+    from otm.commands.plan_compared import comparison  # noqa: PLC0415
+    from otm.commands.plan_report import answer  # noqa: PLC0415
+    from otm.commands.plan_sources import read_records  # noqa: PLC0415
 
     options = SimpleNamespace(**context.params)
-    record = read_record(options)
-    arrived = json == "-" or print_report(answer(options, record), command="plan")
+    models = read_records(options)
+    tell = answer if options.beside is None and options.against is None else comparison
+    arrived = json == "-" or print_report(tell(options, models), command="plan")
     if json is not None:
-        arrived &= deliver(json, answer(options, record, as_json=True), command="plan")
+        arrived &= deliver(json, tell(options, models, as_json=True), command="plan")
     return 0 if arrived else 2

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from otm._display.tabular import columns
+from otm.commands.plan_costs import costs_of, described, step_cost, step_words
 from otm.commands.printing import paragraph
 from otm.engines import (
     AcceptanceRecord,
@@ -27,13 +28,14 @@ from otm.engines import (
     check_lengths,
     plan_lengths,
     plan_mean,
-    read_acceptance,
-    read_costs,
     request_mean,
     survival_bounds,
     vllm_lengths,
 )
+from otm.engines.records.estimates import Clusters
+from otm.engines.records.record import Times
 from otm.errors import InvalidParameter
+from otm.pmf import check_real
 
 MAX_ROWS = 10
 """Rows of a table by batch and context that are shown."""
@@ -48,15 +50,30 @@ COST_RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Draft steps in target calls that are gone through where no costs are given."""
 
 
-def read_record(options: SimpleNamespace) -> AcceptanceRecord:
-    """Return the record that the options name."""
-    record = AcceptanceRecord.together([read_acceptance(file) for file in options.files])
-    return record if options.since is None else record.since(read_acceptance(options.since))
+def answer(
+    options: SimpleNamespace, models: dict[str, AcceptanceRecord], *, as_json: bool = False
+) -> str:
+    """Return the answers for all models, in words or as JSON."""
+    told = {name: _answer(options, record, as_json=as_json) for name, record in models.items()}
+    if len(told) == 1:
+        return "".join(told.values())
+    if as_json or options.engine is not None:
+        return json.dumps({"models": {name: json.loads(text) for name, text in told.items()}})
+    return "\n\n".join(f"MODEL {name}\n{text}" for name, text in told.items())
 
 
-def answer(options: SimpleNamespace, record: AcceptanceRecord, *, as_json: bool = False) -> str:
+def _answer(options: SimpleNamespace, record: AcceptanceRecord, *, as_json: bool) -> str:
     """Return the answer that the options ask for, in words or as JSON."""
-    costs = _costs(options, record)
+    if options.extend is not None and options.extend < record.measured:
+        raise InvalidParameter(
+            f"--extend goes on from the {record.measured} measured positions; got "
+            f"{options.extend}. All lengths up to them are compared anyway: leave it out."
+        )
+    if options.token_ms is not None:
+        token = check_real(options.token_ms, name="--token-ms", low=0.0, open_low=True, high=1e9)
+        running = (options.batch_sizes or [0])[0]
+        record = dataclasses.replace(record, times=Times({running: token / 1e3}, running))
+    costs = costs_of(options, record)
     if options.engine is not None:
         return json.dumps(_vllm_table(options, record, costs))
     if not record.measured:
@@ -80,10 +97,11 @@ def answer(options: SimpleNamespace, record: AcceptanceRecord, *, as_json: bool 
         return _json(options, record, plan)
     lines = [
         *_headline(plan),
-        *paragraph("", _interval_words(plan), indent=2),
+        *paragraph("", interval_words(plan.estimate.clusters, plan.confidence), indent=2),
         "",
         *_record(options, record),
-        *paragraph("costs", _described(costs)),
+        *step_words(options, record),
+        *paragraph("costs", described(costs)),
         "",
         *_table(plan),
         *_limits(plan, record),
@@ -101,92 +119,33 @@ def _json(options: SimpleNamespace, record: AcceptanceRecord, answer: object) ->
             "steps": record.steps,
             "tokens": record.mean,
             "drafts": record.drafts_per_step,
+            "undrafted": record.undrafted,
             "notes": record.notes,
             "times": record.times,
         },
+        "step": step_cost(options, record),
         "answer": answer,
     }
-    return json.dumps(_plain(told), allow_nan=False)
+    return json.dumps(plain(told), allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return values in the types of JSON, without the grounds of the answer."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: plain(one) for name, one in value.items()}
     if dataclasses.is_dataclass(value):
         names = [one.name for one in dataclasses.fields(value)]
-        names += [name for name in ("verdict", "pays", "could_pay") if name in vars(type(value))]
-        return {name: _plain(getattr(value, name)) for name in names if name not in BASIS}
+        names += [
+            name
+            for name in ("verdict", "pays", "could_pay", "as_it_ran")
+            if name in vars(type(value))
+        ]
+        return {name: plain(getattr(value, name)) for name in names if name not in BASIS}
     if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _costs(options: SimpleNamespace, record: AcceptanceRecord) -> CostSurface | None:
-    """Return the surface that the options give, None without options of costs."""
-    given = [options.draft_ms is not None, options.target_ms is not None]
-    if options.costs:
-        if any(given):
-            raise InvalidParameter(
-                "--costs stands for --draft-ms and --target-ms; got both. Drop one of them."
-            )
-        return read_costs(*options.costs)
-    if options.times:
-        return _timed(options, record)
-    if not any(given):
-        return None
-    if not all(given):
-        raise InvalidParameter(
-            "--draft-ms and --target-ms go together; got one of them. Give both, or neither."
-        )
-    return CostSurface.flat(
-        draft=options.draft_ms / 1e3,
-        target=_by_drafts(options.target_ms),
-        source="--draft-ms and --target-ms",
-    )
-
-
-def _timed(options: SimpleNamespace, record: AcceptanceRecord) -> CostSurface:
-    """Return costs of which the record tells a step's time, and the user a call's."""
-    times, drafts = record.times, record.drafts_per_step or record.length or options.max_drafts
-    if times is None or not drafts or options.target_ms is None or options.draft_ms is not None:
-        raise InvalidParameter(
-            "--times needs a record with times and drafts a step, and --target-ms, what a token "
-            "takes without speculation; one is missing, or --draft-ms is there. A log of the "
-            "engine without speculation says it."
-        )
-    running = options.batch_sizes[0] if options.batch_sizes else times.usual
-    if running not in times.token:
-        raise InvalidParameter(
-            f"--batch-sizes is a number of running requests in the record; got {running}. It has "
-            f"{list(times.token)[:9]}."
-        )
-    step, calls = times.token[running] * record.mean, _by_drafts(options.target_ms)
-    call = CostSurface.flat(draft=0.0, target=calls).at(batch=1, context=0, length=drafts).target
-    draft = (step - call) / drafts if times.draft is None else times.draft
-    if draft < 0:
-        raise InvalidParameter(
-            f"A step takes at least its call; by the record it took {1e3 * step:.4g} ms, the call "
-            f"{1e3 * call:.4g} ms. Measure --target-ms with {running} running."
-        )
-    told = "a step's" if times.draft is None else "a draft's"
-    source = f"--target-ms, and {told} time in the record with {running or 'some'} running"
-    return CostSurface.flat(draft=draft, target=calls, source=source)
-
-
-def _by_drafts(text: str) -> dict[int, float]:
-    """Read 20, or 0:20,4:21, and return seconds by number of drafts."""
-    pairs = text.split(",") if ":" in text else [f"0:{text}"]
-    try:
-        split = [pair.split(":") for pair in pairs]
-        return {int(drafts): float(ms) / 1e3 for drafts, ms in split}
-    except ValueError as error:
-        raise InvalidParameter(
-            f"--target-ms is a time, or times by number of drafts; got {text!r:.60}. Pass "
-            "0:20,8:24."
-        ) from error
 
 
 def _vllm_table(
@@ -217,16 +176,21 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
         yield _of_all_cells(plan.choices)
         return
     (choice,) = plan.choices
+    unit = "step" if plan.estimate.share == 1.0 else "call"
     who, ran, longest = "", plan.engine_length, plan.costs.longest
     short = longest is not None and ran is not None and ran > longest and choice.over_engine is None
     known = f"costs are known to {longest}, the engine ran {ran:.3g}" if short else ""
-    if choice.length:
+    if _keeps(choice):
+        yield f"KEEP WHAT RAN: {ran:.3g} drafts a step, {choice.as_it_ran:.2f} x plain decoding"
+        yield "  no measured length is faster; the best of them:"
+        yield f"  {choice.length} drafts, {choice.over_plain.words(unit=' x plain decoding')}"
+    elif choice.length:
         doubt = "" if choice.verdict == "speculate" else ", MAYBE: the interval contains 1"
         least = "at least " * choice.limited_by_costs
         drafts = f"{least}{choice.length} draft{'s' if choice.length > 1 else ''} a step"
         yield f"SPECULATE{doubt}: {drafts}{f'; {known}' if known else ''}"
         faster = choice.over_plain.words(unit=" x plain decoding")
-        yield f"  {faster}, {choice.tokens:.2f} tokens a step"
+        yield f"  {faster}, {choice.tokens:.2f} tokens a {unit}"
     else:
         who = "plain decoding is "
         length, best = choice.best
@@ -247,8 +211,20 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
         yield f"  {who}{faster}: {drafts} a step"
 
 
+def _keeps(choice: LengthChoice) -> bool:
+    """Return True where what ran beats all measured lengths, by more than rounding."""
+    return choice.as_it_ran is not None and float(choice.best[1].value) < 0.995 * choice.as_it_ran
+
+
+def _fastest(choice: LengthChoice) -> float:
+    """Return the speed-up of what ran where that is kept, else of the chosen length."""
+    return float((_keeps(choice) and choice.as_it_ran) or choice.over_plain.value)
+
+
 def _of_all_cells(choices: Sequence[LengthChoice]) -> str:
     """Return the advice for all cells together."""
+    if kept := sum(map(_keeps, choices)):
+        return f"KEEP WHAT RAN in {kept} of {len(choices)} cells: no measured length is faster"
     lengths = sorted({choice.length for choice in choices if choice.verdict == "speculate"})
     drafting = sum(choice.verdict == "speculate" for choice in choices)
     undecided = sum(choice.verdict == "undecided" for choice in choices)
@@ -265,16 +241,22 @@ def _of_all_cells(choices: Sequence[LengthChoice]) -> str:
     return f"SPECULATE: {lengths[0]} to {lengths[-1]} drafts a step, by cell"
 
 
-def _interval_words(plan: LengthPlan, where: str = "in brackets") -> str:
-    level = f"{100 * plan.confidence:g} %"
+def interval_words(
+    clusters: Clusters,
+    confidence: float,
+    where: str = "in brackets",
+    whole: str = ", for all lengths at once",
+) -> str:
+    """Return words on the kind of an interval."""
+    level = f"{100 * confidence:g} %"
     return {
-        "request": f"{where} {level} over requests, for all lengths at once",
+        "request": f"{where} {level} over requests{whole}",
         "step": (
             f"{where} {level} if steps were independent: requests are not told apart, so too "
             "narrow where they differ"
         ),
         "none": "no interval: the record has nothing independent to count",
-    }[plan.estimate.clusters]
+    }[clusters]
 
 
 def _record(options: SimpleNamespace, record: AcceptanceRecord) -> Iterator[str]:
@@ -282,10 +264,14 @@ def _record(options: SimpleNamespace, record: AcceptanceRecord) -> Iterator[str]
     steps = f"{record.steps:,.0f} steps" if record.steps is not None else "rates without counts"
     parts = f"{len(record.parts):,} {record.unit}{'s' if len(record.parts) > 1 else ''}"
     held = f"{record.form}, {parts}, {steps}; {record.convention}"
-    named = ", ".join(Path(file).name for file in options.files)
-    yield from paragraph("record", f"{named}: {held}")
+    named = ", ".join(map(name_of, options.files or ()))
+    yield from paragraph("record", f"{named}: {held}" if named else held)
     pooled = "pooled over steps" if record.counted else "mean of the parts"
     means = f"tokens a step: {record.mean:.3f} {pooled}"
+    if record.undrafted:
+        means = f"tokens a call: {record.mean:.3f}; {record.drafting_mean:.3f} where something was "
+        calls = record.weight + record.undrafted
+        means += f"drafted ({record.weight:,.0f} of {calls:,.0f} calls)"
     if record.unit == "request" and len(record.parts) > 1:
         found = request_mean(record, confidence=options.confidence)
         means += f"; {found.words(digits=3, unit=' mean of requests')}"
@@ -304,13 +290,24 @@ def _record(options: SimpleNamespace, record: AcceptanceRecord) -> Iterator[str]
             )
     for note in record.notes:
         yield from paragraph("", note)
-    if record.times is not None:
+    if record.times is not None and step_cost(options, record) is None:
         each, running = record.times.token[record.times.usual], record.times.usual or "some"
         yield from paragraph(
             "times",
-            f"{1e3 * each:.4g} ms a token, {1e3 * each * record.mean:.4g} ms a step with {running} "
-            "running; --times takes them as costs, beside --target-ms without speculation",
+            f"{1e3 * each:.4g} ms a token, {1e3 * each * record.mean:.4g} ms a {_unit(record)} "
+            f"with {running} running; --times takes them as costs, beside --target-ms without "
+            "speculation",
         )
+
+
+def name_of(source: str) -> str:
+    """Return the name of a file, or a whole address."""
+    return source if "://" in source else Path(source).name
+
+
+def _unit(record: AcceptanceRecord) -> str:
+    """Return the name of a target call: a step, if all of them check drafts."""
+    return "call" if record.undrafted else "step"
 
 
 def _lengths_words(record: AcceptanceRecord) -> str:
@@ -334,25 +331,6 @@ def _lengths_words(record: AcceptanceRecord) -> str:
             "rejected, which a histogram cannot correct"
         ),
     }[record.censoring]
-
-
-def _described(costs: CostSurface) -> str:
-    """Return words on source, range and assumptions of costs."""
-    size = (
-        f"batches of {_range(costs.batches)}, contexts of {_range(costs.contexts)}, calls of "
-        f"{_range(costs.tokens)} tokens"
-    )
-    if len(costs.batches) * len(costs.contexts) == 1:
-        draft, *calls = 1e3 * np.concatenate([costs.draft[0], costs.target[0, 0]])
-        size = f"{draft:.4g} ms a draft, {calls[0]:.4g} ms a target call"
-        if len(calls) > 1:
-            size += f", {calls[-1]:.4g} ms checking {costs.tokens[-1] - 1} drafts"
-    assumed = f". Assumed: {'; '.join(costs.assumptions)}" if costs.assumptions else ""
-    return f"from {costs.source}: {size}{assumed}"
-
-
-def _range(values: Sequence[int]) -> str:
-    return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
 
 
 def _table(plan: LengthPlan) -> Iterator[str]:
@@ -433,34 +411,40 @@ def _of_mean(
             surface,
             batch=batch,
             context=context,
-            drafts=options.max_drafts,
+            drafts=options.drafts,
             extrapolate_costs=options.extrapolate_costs,
         )
         for name, (surface, batch, context) in cells.items()
     }
     if as_json:
         return _json(options, record, {"break_even_calls": record.mean, "by_cell": plans})
-    lines = [*_mean_headline(record, costs, list(plans.values())), ""]
-    lines += _record(options, record)
-    lines += [] if costs is None else paragraph("costs", _described(costs))
+    lines = [*_mean_headline(options, record, costs, list(plans.values())), ""]
+    lines += [*_record(options, record), *step_words(options, record)]
+    lines += [] if costs is None else paragraph("costs", described(costs))
     lines += ["", *_mean_tables(plans, costs is None)]
     return "\n".join(lines).rstrip()
 
 
 def _mean_headline(
-    record: AcceptanceRecord, costs: CostSurface | None, plans: Sequence[MeanPlan]
+    options: SimpleNamespace,
+    record: AcceptanceRecord,
+    costs: CostSurface | None,
+    plans: Sequence[MeanPlan],
 ) -> Iterator[str]:
     """Yield the verdict on the engine's run."""
     plan, ran = plans[0], sum((one.over_plain or 0.0) > 1.0 for one in plans)
     even = [
         "  what the engine ran pays while a step, drafts and call together, takes less",
-        f"  than {record.mean:.2f} x a call of the target without drafts",
+        f"  than {record.drafting_mean:.2f} x a call of the target without drafts",
     ]
-    if costs is None:
+    cost = step_cost(options, record)
+    if costs is None and cost:
+        yield _ran(cost["over_plain"] or 0.0)
+    elif costs is None:
         yield "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
         yield from even
     elif np.isnan(plan.drafts):
-        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --max-drafts"
+        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --drafts"
         yield from even
     elif plan.over_plain is None:
         known = f"costs are known to {costs.longest} drafts, the engine ran {plan.drafts:.3g}"
@@ -469,16 +453,21 @@ def _mean_headline(
     elif len(plans) > 1:
         yield f"SPECULATE in {ran} of {len(plans)} cells: what the engine ran pays there"
     else:
-        does = "SPECULATE: what the engine ran pays," if ran else "DO NOT SPECULATE as it ran:"
-        yield f"{does} {plan.over_plain:.2f} x plain decoding"
-        yield f"  {plan.tokens:.2f} tokens and {plan.drafts:.3g} drafts a step"
+        yield _ran(plan.over_plain)
+        yield f"  {plan.tokens:.2f} tokens and {plan.drafts:.3g} drafts a {_unit(record)}"
     if len(plan.lower) == 1:
-        yield "  --max-drafts L, the most that a step drafts, bounds other lengths"
+        yield "  --drafts L, the most that a step drafts, bounds other lengths"
     elif len(plans) == 1:
         yield f"  surely faster than plain decoding: {_lengths(plan.pays)}"
         could = [length for length in plan.could_pay if length not in plan.pays]
         if could:
             yield f"  perhaps faster, which takes rates by position: {_lengths(could)}"
+
+
+def _ran(speedup: float) -> str:
+    """Return the verdict on what the engine ran."""
+    pays = "SPECULATE: what the engine ran pays," if speedup > 1 else "DO NOT SPECULATE as it ran:"
+    return f"{pays} {speedup:.2f} x plain decoding"
 
 
 def _lengths(lengths: Sequence[int]) -> str:
@@ -495,10 +484,10 @@ def _lengths(lengths: Sequence[int]) -> str:
 
 def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:
     """Yield a table of every length of one cell, or of every cell or cost."""
+    if all(len(one.lower) == 1 and one.over_plain is None for one in plans.values()):
+        return
     if len(plans) == 1:
         (plan,) = plans.values()
-        if len(plan.lower) == 1:
-            return
         shown = range(1, min(len(plan.lower), MAX_COLUMNS + 1))
         rows: list[tuple[str, ...]] = [
             ("drafts", *map(str, shown)),
@@ -539,19 +528,29 @@ def _without_costs(
     yield "or --costs with what was measured (a record of `latency`, say)."
     yield ""
     yield from _record(options, record)
-    yield from paragraph("", _interval_words(plans[0], "at least:"))
+    yield from paragraph(
+        "", interval_words(plans[0].estimate.clusters, options.confidence, "at least:")
+    )
     yield ""
-    marked = (f"{choice.length}{'*' * at}" for choice, at in zip(choices, at_limit, strict=True))
-    least = (f"{one.low:.2f}" if one.has_interval else "-" for one in speedups)
+    marked = (
+        "ran" if _keeps(choice) else f"{choice.length}{'*' * at}"
+        for choice, at in zip(choices, at_limit, strict=True)
+    )
+    least = (
+        f"{one.low:.2f}" if one.has_interval and not _keeps(choice) else "-"
+        for one, choice in zip(speedups, choices, strict=True)
+    )
     rows = [
         ("a draft costs, in target calls", *(f"{ratio:g}" for ratio in COST_RATIOS)),
         ("drafts a step", *marked),
-        ("x plain decoding", *(f"{one.value:.2f}" for one in speedups)),
+        ("x plain decoding", *(f"{_fastest(choice):.2f}" for choice in choices)),
         ("  at least", *least),
     ]
     yield from columns(rows, right=range(1, len(rows[0])))
     yield "(0 drafts: do not speculate. A target call is taken to cost the same whatever it"
     yield "checks, which flatters long drafts: give --target-ms by number of drafts.)"
+    if any(map(_keeps, choices)):
+        yield "ran: no measured length is faster than what the engine ran."
     if any(at_limit):
         further = f"--extend {2 * plans[0].measured} goes on."
         yield f"* the most that was measured: more may pay. {further}"

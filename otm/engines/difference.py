@@ -19,7 +19,6 @@ from typing import Literal
 
 import numpy as np
 import scipy
-
 from numpy.typing import ArrayLike
 
 from otm._machine.arrays import Floats
@@ -115,7 +114,7 @@ def compare_records(
     one, kinds = record.times, (first.clusters, second.clusters)
     running = one.usual if one and two and one.usual in two.token else None
     return RecordDifference(
-        tokens=(first.value, second.value),
+        tokens=(float(first.value), float(second.value)),
         difference=ends.at(0),
         ratio=ends.at(1),
         clusters=max(kinds, key=("request", "step", "none").index),
@@ -213,5 +212,6 @@ def _error(first: _Mean, second: _Mean, paired: bool) -> tuple[Floats, Floats]:
         jackknife_error(_compared(first.replicates, second.value), first.multiplicity) ** 2,
         jackknife_error(_compared(first.value, second.replicates), second.multiplicity) ** 2,
     ]
-    total, parts = sum(squares), sum(one**2 / max(n, 1) for one, n in zip(squares, less))
+    total = squares[0] + squares[1]
+    parts = sum(one**2 / max(n, 1) for one, n in zip(squares, less, strict=True))
     return np.sqrt(total), total**2 / np.maximum(parts, 1e-300)

@@ -1,5 +1,6 @@
 """`otm plan`: the answer first, on one screen, with baseline, interval, costs and limits named."""
 
+import dataclasses
 import json
 import re
 import shlex
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from otm.__main__ import main
+from otm.commands import plan_sources
 from otm.commands.printing import WIDTH
 from otm.engines.surface import CostSurface
 from tests.paths import ROOT
@@ -148,7 +150,7 @@ def answer(capsys, *words):
         ),
         (DECODE, "--times --target-ms 20", ["pays, 1.56 x plain decoding"]),
         (UNTOLD, COSTS, ["IT DEPENDS ON DRAFTS"]),
-        (UNTOLD, f"{COSTS} --max-drafts 3", ["1.56 x plain"]),
+        (UNTOLD, f"{COSTS} --drafts 3", ["1.56 x plain"]),
         (
             "draft acceptance = 0.6 (78 accepted / 123 generated), mean len = 2.64",
             COSTS,
@@ -189,7 +191,7 @@ def test_batch_sizes_and_settings(capsys, file):
     ("text", "words", "said"),
     [
         (COUNTERS, "--draft-ms 2", "go together"),
-        (COUNTERS, "--draft-ms 2 --target-ms x", "--target-ms is a time"),
+        (COUNTERS, "--draft-ms 2 --target-ms x", "--target-ms has numbers by number of drafts"),
         (COUNTERS, "--draft-ms 2 --target-ms 1:20", "Measure a call of one token"),
         (COUNTERS, "--draft-ms 2 --target-ms 20 --costs x", "got both"),
         (COUNTERS, "--draft-ms -2 --target-ms 20", "a draft step"),
@@ -256,3 +258,68 @@ def test_the_page_on_records_shows_what_is_printed(capsys, tmp_path, monkeypatch
     printed = [float(number) for number in re.findall(r"\d+\.\d+", capsys.readouterr().out)]
     promised = [float(number) for number in re.findall(r"\d\.\d+", example)]
     assert printed == pytest.approx(promised) and len(promised) == 4
+
+
+def test_the_time_of_a_token_says_what_a_step_costs(capsys):
+    """85 % of three drafts are 3.55 tokens; 5 % faster than plain, a step costs 3.55/1.05 calls."""
+    words = "--mean 3.55 --target-ms 20 --token-ms 19.0476"
+    text = answer(capsys, *words.split(), "--drafts", "3")
+    assert "1.05 x plain decoding" in text and "pays below 3.55" in text
+    assert "costs 3.38 target calls: 1 the target's own, 2.38 for drafts and the longer" in text
+    assert "0.79 a draft" in text
+    unknown = answer(capsys, *words.split())
+    assert unknown.startswith("SPECULATE: what the engine ran pays, 1.05 x") and "3.38" in unknown
+    assert "a draft" not in unknown
+
+
+def test_calls_that_drafted_nothing_are_told_from_steps(capsys, monkeypatch, file):
+    """Of 1,800 calls 1,000 drafted: 1,750/1,800 more than one token a call, 1,750/1,000 a step.
+
+    A call takes 30 ms on average; 800 take 20 ms, so that a step takes 38 ms.
+    """
+    read = plan_sources.read_models
+
+    def rarer(path):
+        (record,) = read(path).values()
+        parts = (dataclasses.replace(record.parts[0], undrafted=800.0),)
+        return {"": dataclasses.replace(record, parts=parts)}
+
+    monkeypatch.setattr(plan_sources, "read_models", rarer)
+    mean = 1 + 1750 / 1800
+    text = answer(capsys, file, "--target-ms", "20", "--token-ms", 30 / mean)
+    assert "tokens a call: 1.972; 2.750 where something was drafted (1,000 of 1,800 calls)" in text
+    assert "costs 1.90 target calls" in text and "pays below 2.75" in text
+    assert "1.97 tokens a call" in text.partition("record")[0]
+
+
+def test_what_ran_is_kept_where_no_measured_length_is_faster(capsys, file):
+    """The list ends at two positions, of which 1.6 drafts are accepted, and of all 2.6 a step."""
+    text = COUNTERS.replace("3000", "4000").replace("1750", "2600").rsplit("vllm", 1)[0]
+    file.write_text(text.replace(" 550", " 800"), encoding="utf-8")
+    printed = answer(capsys, file, "--draft-ms", "1", "--target-ms", "20")
+    assert printed.startswith("KEEP WHAT RAN: 4 drafts a step, 3.00 x plain decoding no measured")
+    assert (
+        "2 drafts, 2.36 x plain decoding" in printed and "lie beyond the record's list" in printed
+    )
+    several = answer(capsys, file, "--draft-ms", "1", "--target-ms", "20", "--batch-sizes", "1,2")
+    assert several.startswith("KEEP WHAT RAN in 2 of 2 cells")
+    assert "ran: no measured length is faster" in answer(capsys, file)
+
+
+def test_records_beside_each_other(capsys, file):
+    other = file.with_name("other")
+    other.write_text(
+        COUNTERS.replace("1750", "1250").replace(" 550", " 50").replace(" 400", " 40"),
+        encoding="utf-8",
+    )
+    text = answer(capsys, file, "--beside", other)
+    assert text.startswith("DIFFER: 2.750 and 2.250 tokens a call 0.500 tokens a call (")
+    assert "so too narrow" in text and "calls would tell this difference" in text
+    assert "file 2.750 3 other 2.250 3" in text
+    assert answer(capsys, file, "--beside", file).startswith("NOT SHOWN TO DIFFER")
+    assert main(["plan", str(file), "--against", "2.7", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "not shown to differ" and found["tokens"] == [2.75, 2.7]
+    file.write_text(DECODE, encoding="utf-8")
+    timed = answer(capsys, file, "--beside", file)
+    assert "no interval" in timed and "12.8, 1 running" in timed

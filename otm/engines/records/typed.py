@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
-from otm.engines.positions import MAX_POSITIONS, ROUNDING
+from otm.engines.positions import MAX_POSITIONS
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.tally import Tally
 from otm.errors import InvalidParameter
@@ -71,7 +71,8 @@ def record_of_rates(rates: ArrayLike) -> AcceptanceRecord:
     """Build a record from the shares of steps that accepted at least 1, 2, …, L drafts.
 
     Args:
-        rates: `(L,)`, in [0, 1], non-increasing but for rounding to three decimals.
+        rates: `(L,)`, in [0, 1], non-increasing but for rounding to three decimals; every step made
+            L drafts.
 
     Returns:
         AcceptanceRecord with rates by position.
@@ -85,9 +86,8 @@ def record_of_rates(rates: ArrayLike) -> AcceptanceRecord:
     >>> record_of_rates([0.94, 0.88, 0.80]).mean.__round__(3)
     3.62
     """
-    return _of(
-        Tally.of_rates(rates, name="the numbers"), None, "rates are of steps that got so far"
-    )
+    tally = Tally.of_rates(rates, name="the numbers")
+    return _of(tally, np.size(rates), "rates are shares of all steps, each of so many drafts")
 
 
 def record_of_means(means: Mapping[int, float]) -> AcceptanceRecord:
@@ -126,7 +126,10 @@ def record_of_means(means: Mapping[int, float]) -> AcceptanceRecord:
     level = scipy.optimize.isotonic_regression(slopes, weights=widths, increasing=False).x
     level = np.clip(level, 0.0, 1.0)
     moved = float(np.abs(np.cumsum(widths * (level - slopes))).max())
-    notes = ["Between typed lengths acceptance is taken as constant: a lower bound of the tokens."]
+    notes = [
+        f"The longest typed length, {lengths[-1]}, stands for what ran. Between typed lengths "
+        "acceptance is taken as constant: a lower bound of the tokens."
+    ]
     if widths[-1] > 1:
         notes.append(f"Beyond {lengths[-1]} drafts --extend goes on so: an upper bound.")
     if moved > _LEVELLED:
@@ -135,7 +138,7 @@ def record_of_means(means: Mapping[int, float]) -> AcceptanceRecord:
             f"{moved:.2f}."
         )
     tally = Tally.of_rates(np.repeat(level, widths), name="the numbers")
-    return _of(tally, None, "means count the target's token", notes)
+    return _of(tally, lengths[-1], "means count the target's token", notes)
 
 
 def _of(
@@ -144,7 +147,7 @@ def _of(
     """Return the record of one tally, of which every step made the given number of drafts."""
     if drafts is not None:
         _refuse_long(check_count(drafts, name="drafts"))
-        if tally.accepted > tally.steps * drafts * (1 + ROUNDING):
+        if tally.accepted > tally.steps * drafts * (1 + 1e-9):
             raise InvalidParameter(
                 f"A step accepts at most the drafts that it makes, {drafts}; got "
                 f"{tally.accepted / tally.steps:.4g} accepted a step. Count the target's token in "

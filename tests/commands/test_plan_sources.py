@@ -1,0 +1,157 @@
+"""Where records of `otm plan` come from: numbers, addresses, a live view, several models."""
+
+import json
+import re
+import time
+
+import pytest
+
+from otm.__main__ import main
+from otm.commands import plan_sources
+from otm.engines import parse_acceptance, read_acceptance
+from tests.served import DEAD, served
+
+COUNTERS = """vllm:spec_decode_num_drafts_total {}
+vllm:spec_decode_num_draft_tokens_total {}
+vllm:spec_decode_num_accepted_tokens_total {}
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="0"}} {}
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="1"}} {}
+"""
+
+
+def counters(steps, first=0.8, second=0.5):
+    """The page of a server that drafted two tokens in each step."""
+    at = [round(first * steps), round(second * steps)]
+    return COUNTERS.format(steps, 2 * steps, sum(at), *at)
+
+
+def told(capsys, *words):
+    """What a plan writes as JSON, and the lines beside it."""
+    assert main(["plan", *map(str, words), "--json", "-"]) == 0
+    printed = capsys.readouterr()
+    return json.loads(printed.out), printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        ("--accepted 1750 --steps 1000", 2.75),
+        ("--mean 2.75 --drafts 3", 2.75),
+        ("--rates .8,.55,.40", 2.75),
+        ("--means 1:1.8,3:2.75", 2.75),
+    ],
+)
+def test_numbers_take_the_place_of_a_file(capsys, words, tokens):
+    assert told(capsys, *words.split())[0]["record"]["tokens"] == pytest.approx(tokens)
+
+
+def test_a_page_is_fetched_and_its_address_named(capsys):
+    with served(counters(1000)) as url:
+        assert told(capsys, url)[0]["record"]["steps"] == 1000
+        assert main(["plan", url, "--since", url]) == 2  # nothing happened in between
+        assert main(["plan", url]) == 0
+    assert f"record {url}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_live_view_names_drift_restarts_and_gaps_and_ends_with_what_it_saw(capsys):
+    """800 steps until the server is started anew, 500 after it."""
+    pages = [
+        counters(1000),
+        counters(1400),
+        counters(1400),
+        counters(1800, 0.75),
+        DEAD,
+        counters(500),
+    ]
+    with served(*pages) as url:
+        found, lines = told(capsys, url, "--every", "1ms", "--limit", 5)
+    assert found["record"]["steps"] == 1300
+    shown = [re.sub(r"\s+", " ", line).strip() for line in lines.splitlines()]
+    assert shown[:3] == [
+        "1,000 steps before the first window",
+        "400 steps 2.300 tokens a call 0.80 0.50",
+        "0 steps",
+    ]
+    assert shown[3].endswith("drift: 1") and "answers 503" in shown[4]
+    assert shown[5] == "counters fell: the server was started anew"
+    assert shown[6].startswith("500 steps 2.300 tokens a call 0.80 0.50")
+
+
+def test_an_interrupt_of_the_live_view_answers_with_what_there_is(capsys, monkeypatch):
+    """The first wait is none; the second or third is interrupted."""
+    for waits, steps in ((1, 1000), (2, 400)):
+        left = [None] * waits
+
+        def sleep(_, left=left):
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+
+        with monkeypatch.context() as patch, served(counters(1000), counters(1400)) as url:
+            patch.setattr(time, "sleep", sleep)
+            assert told(capsys, url, "--every", "1m")[0]["record"]["steps"] == steps
+
+
+def test_an_interrupt_before_anything_was_read_ends_with_130(monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    for name in ("read_models", "fetch_page"):
+        monkeypatch.setattr(plan_sources, name, interrupted)
+    assert main(["plan", "file"]) == main(["plan", "http://a/", "--every", "1s"]) == 130
+
+
+def test_models_are_planned_one_by_one(capsys, monkeypatch):
+    """Of two files with two models each; `--model` picks one."""
+    monkeypatch.setattr(
+        plan_sources,
+        "read_models",
+        lambda file: {
+            name: parse_acceptance(counters(steps + 100 * (file == "late")))
+            for name, steps in (("a", 100), ("b", 200))
+        },
+    )
+    found = told(capsys, "x", "x")[0]["models"]
+    assert [one["record"]["steps"] for one in found.values()] == [200, 400]
+    assert told(capsys, "late", "--model", "b", "--since", "x")[0]["record"]["steps"] == 100
+    assert main(["plan", "x"]) == 0
+    printed = capsys.readouterr().out
+    assert re.findall("^MODEL .*", printed, re.MULTILINE) == ["MODEL a", "MODEL b"]
+    assert main(["plan", "x", "--model", "c"]) == main(["plan", "x", "--against", "2"]) == 2
+    assert "['a', 'b']; got 'c'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "one source"),
+        ("--mean 2 --rates .5", "got 2"),
+        ("--accepted 3", "steps must be"),
+        ("--mean 2 --drafts 0", "--drafts"),
+        ("--rates .5,x", "numbers have commas"),
+        ("--means 2", "--means has numbers by number of drafts"),
+        ("file --every 10s", "for one address"),
+        ("http://a/ --every 10", "for one address"),
+        ("http://a/ http://b/ --every 1s", "for one address"),
+        ("--rates .8,.5 --extend 1", "goes on from the 2 measured positions"),
+        ("--mean 2 --against 3 --beside file", "Drop one of them"),
+        ("ftp://a/", "http or https"),
+    ],
+)
+def test_what_is_no_source_is_refused(capsys, words, said):
+    assert main(["plan", *words.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_live_view_needs_counters(capsys):
+    gauge = "sglang:spec_accept_length 2.5\n"
+    with served(gauge) as url:
+        assert main(["plan", url, "--every", "1ms"]) == 2
+    assert "takes a page of counters" in capsys.readouterr().err
+
+
+def test_a_server_that_ends_leaves_the_answer_to_date(capsys, tmp_path):
+    (tmp_path / "page").write_text(counters(1000), encoding="utf-8")
+    with served(counters(1000), DEAD) as url:
+        found, _ = told(capsys, url, "--every", "1ms", "--limit", 2)
+    assert found["record"]["tokens"] == read_acceptance(tmp_path / "page").mean
