@@ -7,7 +7,7 @@ import http.server
 import threading
 from collections.abc import Iterator
 
-DEAD = 503, {}, ""
+DEAD: tuple[int, dict[str, str], str] = (503, {}, "")
 """The answer of a server that has ended."""
 
 

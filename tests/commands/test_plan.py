@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -212,9 +213,14 @@ def test_what_cannot_be_planned_ends_with_2(capsys, file, text, words, said):
     assert error.startswith("otm plan: ") and said in error
 
 
+def scaled(page, factor):
+    """A page with all counters multiplied."""
+    return re.sub(r" (\d+)$", lambda found: f" {int(factor * int(found[1]))}", page, flags=re.M)
+
+
 def test_files_scrapes_and_standard_input(capsys, file):
     """The page twice is two servers; the page less a scrape of it is the time between."""
-    twice = re.sub(r" (\d+)$", lambda found: f" {2 * int(found[1])}", COUNTERS, flags=re.MULTILINE)
+    twice = scaled(COUNTERS, 2)
     late, log = file.with_name("late"), file.with_name("log")
     late.write_text(twice, encoding="utf-8")
     log.write_text(DECODE, encoding="utf-8")
@@ -238,17 +244,20 @@ def test_files_scrapes_and_standard_input(capsys, file):
 
 def test_the_page_on_records_shows_what_is_printed(capsys, tmp_path, monkeypatch):
     """Its files are written as they stand there; commands and Python print what stands below and
-    beside them.
+    beside them. The server of the page serves its counters, and more of them each time.
     """
     page = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     files = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    for name, text in zip(
-        ("counters.txt", "detailed.jsonl", "server.log", "surface.json"), files, strict=True
-    ):
+    names = ("counters.txt", "other.txt", "detailed.jsonl", "server.log", "surface.json")
+    for name, text in zip(names, files, strict=True):
         Path(name).write_text(text, encoding="utf-8")
+    rarer = scaled(files[0], 20).replace(" 16000", " 15500").replace(" 35000", " 34500")
+    pages = iter([scaled(files[0], 10), scaled(files[0], 14), rarer, scaled(rarer, 1.25)])
+    monkeypatch.setattr(plan_sources, "fetch_page", lambda _: next(pages))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     commands = re.findall(r"^otm (plan .*)\n((?:(?!otm |```).*\n)+)", page, re.MULTILINE)
-    assert len(commands) == 6
+    assert len(commands) == 10
     for words, shown in commands:
         assert main(shlex.split(words)) == 0
         assert capsys.readouterr().out == shown, words
@@ -298,9 +307,7 @@ def test_what_ran_is_kept_where_no_measured_length_is_faster(capsys, file):
     file.write_text(text.replace(" 550", " 800"), encoding="utf-8")
     printed = answer(capsys, file, "--draft-ms", "1", "--target-ms", "20")
     assert printed.startswith("KEEP WHAT RAN: 4 drafts a step, 3.00 x plain decoding no measured")
-    assert (
-        "2 drafts, 2.36 x plain decoding" in printed and "lie beyond the record's list" in printed
-    )
+    assert "faster: 2 drafts give 2.36 x (" in printed and "lie beyond the record's list" in printed
     several = answer(capsys, file, "--draft-ms", "1", "--target-ms", "20", "--batch-sizes", "1,2")
     assert several.startswith("KEEP WHAT RAN in 2 of 2 cells")
     assert "ran: no measured length is faster" in answer(capsys, file)

@@ -686,6 +686,11 @@ CALLS: list[Call] = [
     (engines.request_mean, {"record": RECORD, "confidence": 0.9}),
     (engines.mean_bounds, {"record": RECORD, "drafts": 2}),
     (engines.check_lengths, {"record": RECORD, "confidence": 0.9}),
+    (engines.compare_records, {"record": RECORD, "other": 2.0, "confidence": 0.9}),
+    (engines.record_of_counts, {"accepted": 5, "steps": 3, "drafts": 2}),
+    (engines.record_of_mean, {"mean": 2.4, "drafts": 2}),
+    (engines.record_of_means, {"means": {1: 1.8, 3: 2.8}}),
+    (engines.record_of_rates, {"rates": [0.8, 0.6]}),
     (
         engines.parse_acceptance,
         {"text": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}'},
