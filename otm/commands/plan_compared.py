@@ -27,7 +27,8 @@ def comparison(
     records = {", ".join(map(name_of, options.files or ())) or record.form: record}
     other = options.against
     if options.beside is not None:
-        other = single(read_source(options.beside), options.model)
+        others = read_source(options.beside)
+        other = single(others, options.model if len(others) > 1 else None)
         records[name_of(options.beside) + " " * (name_of(options.beside) in records)] = other
     found = compare_records(record, other, confidence=options.confidence)
     if as_json:

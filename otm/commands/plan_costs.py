@@ -16,9 +16,9 @@ def costs_of(options: SimpleNamespace, record: AcceptanceRecord) -> CostSurface 
     """Return the surface that the options give, None without options of costs."""
     given = [options.draft_ms is not None, options.target_ms is not None]
     if options.costs:
-        if any(given):
+        if any(given) or options.token_ms is not None:
             raise InvalidParameter(
-                "--costs stands for --draft-ms and --target-ms; got both. Drop one of them."
+                "--costs stands for --draft-ms and the other times; got both. Drop one of them."
             )
         return read_costs(*options.costs)
     if options.times or options.token_ms is not None:
@@ -70,7 +70,8 @@ def step_cost(options: SimpleNamespace, record: AcceptanceRecord) -> dict[str, f
             f"--batch-sizes is a number of running requests in the record; got {running}. It has "
             f"{list(times.token)[:9]}."
         )
-    plain, share = _target_seconds(options).get(0, np.nan), record.drafting_share
+    targets = CostSurface.flat(draft=0.0, target=_target_seconds(options))
+    plain, share = targets.at(batch=1, context=0, length=0).plain, record.drafting_share
     calls = (times.token[running] / plain * record.mean - (1.0 - share)) / share
     drafts = _drafts(options, record)
     return {

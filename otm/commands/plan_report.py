@@ -182,8 +182,8 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
     known = f"costs are known to {longest}, the engine ran {ran:.3g}" if short else ""
     if _keeps(choice):
         yield f"KEEP WHAT RAN: {ran:.3g} drafts a step, {choice.as_it_ran:.2f} x plain decoding"
-        best = f"{choice.length} drafts give {choice.over_plain.words(unit=' x')}"
-        yield f"  no measured length is faster: {best}"
+        faster = choice.over_plain.words(unit=" x")
+        yield f"  no measured length is faster: {choice.length} drafts give {faster}"
     elif choice.length:
         doubt = "" if choice.verdict == "speculate" else ", MAYBE: the interval contains 1"
         least = "at least " * choice.limited_by_costs

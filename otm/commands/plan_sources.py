@@ -41,8 +41,8 @@ def read_records(options: SimpleNamespace) -> dict[str, AcceptanceRecord]:
         )
     if typed:
         return {"": typed[0]}
-    if options.every is not None:
-        return {"": _watched(options)}
+    if options.every is not None or options.limit is not None:
+        return {options.model or "": _watched(options)}
     models = _joined([read_source(file) for file in options.files])
     if options.since is not None:
         earlier = read_source(options.since)
@@ -52,7 +52,7 @@ def read_records(options: SimpleNamespace) -> dict[str, AcceptanceRecord]:
                 "Pass a scrape of the same server."
             )
         models = {name: record.since(earlier[name]) for name, record in models.items()}
-    return models if options.model is None else {"": single(models, options.model)}
+    return models if options.model is None else {options.model: single(models, options.model)}
 
 
 def read_source(source: str) -> dict[str, AcceptanceRecord]:
@@ -96,7 +96,7 @@ def _joined(each: list[dict[str, AcceptanceRecord]]) -> dict[str, AcceptanceReco
 def _watched(options: SimpleNamespace) -> AcceptanceRecord:
     """Print a line for each window of a live view, and return the record of all windows."""
     (source,) = options.files if len(options.files) == 1 else ("",)
-    pause = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(ms|s|m)", options.every)
+    pause = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)(ms|s|m)", options.every or "")
     if pause is None or "://" not in source or options.since is not None:
         raise InvalidParameter(
             f"--every is a time such as 10s, 500ms or 1m, for one address; got {options.every!r} "

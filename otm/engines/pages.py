@@ -34,7 +34,7 @@ def fetch_page(url: str, *, seconds: float = 10.0, most: int = MOST_BYTES) -> st
     """
     server_of(url)
     ends = time.monotonic() + seconds
-    content = b""
+    content = bytearray()
     try:
         opener = urllib.request.build_opener(_SameServer)
         with opener.open(url, timeout=seconds) as answer:
@@ -54,7 +54,13 @@ def fetch_page(url: str, *, seconds: float = 10.0, most: int = MOST_BYTES) -> st
             "the page of counters, often /metrics."
         ) from error
     except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
-        raise InvalidParameter(_failure(url, seconds, error)) from error
+        reason = getattr(error, "reason", error)
+        said = f"must be a page of UTF-8 text; it cannot be read ({reason!s:.80})"
+        if isinstance(reason, TimeoutError):
+            said = f"must be there within {seconds:g} s; it is not. Is the server busy?"
+        elif isinstance(reason, ConnectionRefusedError):
+            said = "must be served; the connection is refused. Is the server up?"
+        raise InvalidParameter(f"{url:.80} {said}") from error
 
 
 def server_of(url: str) -> tuple[str | None, int]:
@@ -88,13 +94,3 @@ class _SameServer(urllib.request.HTTPRedirectHandler):
                 f"{newurl:.80}. Name that address, if it is meant."
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _failure(url: str, seconds: float, error: Exception) -> str:
-    """Return words for a page that did not come."""
-    reason = getattr(error, "reason", error)
-    if isinstance(reason, TimeoutError):
-        return f"A page comes within {seconds:g} s; {url:.80} did not. Is the server busy?"
-    if isinstance(reason, ConnectionRefusedError):
-        return f"{url:.80} must be served; the connection is refused. Is the server up?"
-    return f"{url:.80} must be a page of UTF-8 text; it cannot be read ({reason!s:.80})."

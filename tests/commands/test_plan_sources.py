@@ -114,6 +114,7 @@ def test_models_are_planned_one_by_one(capsys, monkeypatch):
     found = told(capsys, "x", "x")[0]["models"]
     assert [one["record"]["steps"] for one in found.values()] == [200, 400]
     assert told(capsys, "late", "--model", "b", "--since", "x")[0]["record"]["steps"] == 100
+    assert told(capsys, "x", "--model", "b", "--beside", "late")[0]["tokens"] == [2.3, 2.3]
     assert main(["plan", "x"]) == 0
     printed = capsys.readouterr().out
     assert re.findall("^MODEL .*", printed, re.MULTILINE) == ["MODEL a", "MODEL b"]
@@ -132,6 +133,10 @@ def test_models_are_planned_one_by_one(capsys, monkeypatch):
         ("--means 2", "--means has numbers by number of drafts"),
         ("file --every 10s", "for one address"),
         ("http://a/ --every 10", "for one address"),
+        ("http://a/ --limit 2", "for one address"),
+        ("--mean 2 --drafts 2 --token-ms 9 --target-ms 0", "a target call"),
+        ("--mean 2 --drafts 2 --token-ms 0 --target-ms 9", "--token-ms"),
+        ("--mean 2 --token-ms 9", "--token-ms instead"),
         ("http://a/ http://b/ --every 1s", "for one address"),
         ("--rates .8,.5 --extend 1", "goes on from the 2 measured positions"),
         ("--mean 2 --against 3 --beside file", "Drop one of them"),

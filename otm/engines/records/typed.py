@@ -116,7 +116,7 @@ def record_of_means(means: Mapping[int, float]) -> AcceptanceRecord:
             f"Means are a mapping from draft lengths; got {means!r:.60}. Pass {{3: 2.59, 5: 2.8}}."
         )
     lengths = sorted(check_counts(list(means), name="draft lengths"))
-    _refuse_long(lengths[-1])
+    check_real(lengths[-1], name="the longest draft", low=1, high=MAX_POSITIONS)
     tokens = [
         check_real(means[k], name=f"tokens a step at {k} drafts", low=1.0, high=k + 1.0)
         for k in lengths
@@ -146,7 +146,7 @@ def _of(
 ) -> AcceptanceRecord:
     """Return the record of one tally, of which every step made the given number of drafts."""
     if drafts is not None:
-        _refuse_long(check_count(drafts, name="drafts"))
+        check_real(check_count(drafts, name="drafts"), name="drafts", low=1, high=MAX_POSITIONS)
         if tally.accepted > tally.steps * drafts * (1 + 1e-9):
             raise InvalidParameter(
                 f"A step accepts at most the drafts that it makes, {drafts}; got "
@@ -155,8 +155,3 @@ def _of(
             )
         tally = dataclasses.replace(tally, drafted=tally.steps * drafts)
     return AcceptanceRecord(FORM, "run", (tally,), convention, length=drafts, notes=tuple(notes))
-
-
-def _refuse_long(drafts: int) -> None:
-    """Raise `InvalidParameter` beyond the longest chain of drafts that is believed."""
-    check_real(drafts, name="drafts a step", low=1, high=MAX_POSITIONS)
