@@ -1,7 +1,8 @@
 """``otm plan``: from an engine's record of acceptance to a number of drafts, on one screen.
 
-Exit status: 0 answered, 2 the record or the costs cannot be read. The answer is made in
-`plan_report`, which is imported when the command runs.
+Exit status: 0 answered, 2 the record or the costs cannot be read, 130 interrupted before anything
+was read. Sources, costs, answer and comparison have modules of their own, which are imported when
+the command runs.
 """
 
 from collections.abc import Sequence
@@ -164,7 +165,8 @@ def plan(
     """Plan draft lengths.
 
     Records: counters, logs, JSON or CSV of vLLM, SGLang, TensorRT-LLM, llama.cpp, AIPerf,
-    SpecForge, speculators (docs/records.md). Exit status: 0 answered, 2 not carried out.
+    SpecForge, speculators (docs/records.md). Exit status: 0 answered, 2 not carried out, 130
+    interrupted.
     """
     # --help needs none of it
     from otm.commands.plan_compared import comparison  # noqa: PLC0415

@@ -156,7 +156,7 @@ def drifted_positions(
     length = max(record.measured, window.measured)
     a, b = (padded(one.survivors, length) for one in (record, window))
     n, m = record.weight, window.weight
-    pooled = (a + b) / (n + m)
+    pooled = np.clip((a + b) / (n + m), 0.0, 1.0)
     error = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
     quantile = scipy.special.ndtri(1 - (1 - check_confidence(confidence)) / (2 * length))
     return (1 + np.flatnonzero(np.abs(b / m - a / n) > quantile * error)).tolist()
