@@ -23,7 +23,7 @@ from otm.engines import (
 )
 from otm.engines.difference import drifted_positions
 from otm.engines.pages import fetch_page
-from otm.errors import InvalidParameter
+from otm.errors import InvalidParameter, OtmError
 
 MOST_RATES = 8
 """Positions that a line of the live view shows."""
@@ -109,7 +109,7 @@ def _watched(options: SimpleNamespace) -> AcceptanceRecord:
                 time.sleep(float(pause[1]) * _UNITS[pause[2]] if number else 0.0)
                 try:
                     view.add(single(read_source(source), options.model))
-                except InvalidParameter as error:
+                except OtmError as error:
                     if view.last is None:
                         raise
                     view.say(f"no record: {error}")
