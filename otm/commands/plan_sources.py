@@ -7,14 +7,15 @@ import dataclasses
 import itertools
 import re
 import sys
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TextIO
 
 from otm.commands.plan_costs import by_drafts
 from otm.engines import (
     AcceptanceRecord,
-    parse_acceptance,
     read_models,
     record_of_counts,
     record_of_mean,
@@ -57,7 +58,12 @@ def read_records(options: SimpleNamespace) -> dict[str, AcceptanceRecord]:
 
 def read_source(source: str) -> dict[str, AcceptanceRecord]:
     """Return the records in a file or at an address, by name of the model."""
-    return {"": parse_acceptance(fetch_page(source))} if "://" in source else read_models(source)
+    if "://" not in source:
+        return read_models(source)
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page"
+        page.write_text(fetch_page(source), encoding="utf-8")
+        return read_models(page)
 
 
 def single(models: dict[str, AcceptanceRecord], name: str | None) -> AcceptanceRecord:
@@ -160,13 +166,19 @@ class _View:
             window = now.since(self.last)
         except InvalidParameter:
             self.say("counters fell: the server was started anew")
-            self.ended, self.first, window = self.windows, None, now
+            self.ended, self.first, window = list(map(_earlier, self.windows)), None, now
         self.last = now
         self.say(_line(before, window))
 
     def say(self, text: str) -> None:
         """Print a line at once."""
         print(text, file=self.stream, flush=True)
+
+
+def _earlier(record: AcceptanceRecord) -> AcceptanceRecord:
+    """Return a record of a server before it was started anew: of another server, by its name."""
+    parts = tuple(dataclasses.replace(one, name=f"earlier {one.name}") for one in record.parts)
+    return dataclasses.replace(record, parts=parts)
 
 
 def _line(before: AcceptanceRecord, window: AcceptanceRecord) -> str:

@@ -8,21 +8,20 @@ import pytest
 
 from otm.__main__ import main
 from otm.commands import plan_sources
-from otm.engines import parse_acceptance, read_acceptance
+from otm.engines import read_acceptance
 from tests.served import DEAD, served
 
-COUNTERS = """vllm:spec_decode_num_drafts_total {}
-vllm:spec_decode_num_draft_tokens_total {}
-vllm:spec_decode_num_accepted_tokens_total {}
-vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="0"}} {}
-vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="1"}} {}
-"""
 
-
-def counters(steps, first=0.8, second=0.5):
+def counters(steps, first=0.8, second=0.5, model="a"):
     """The page of a server that drafted two tokens in each step."""
     at = [round(first * steps), round(second * steps)]
-    return COUNTERS.format(steps, 2 * steps, sum(at), *at)
+    values = {"drafts": steps, "draft_tokens": 2 * steps, "accepted_tokens": sum(at)}
+    start = "vllm:spec_decode_num_"
+    lines = [f'{start}{name}_total{{model_name="{model}"}} {n}' for name, n in values.items()]
+    for i, n in enumerate(at):
+        labels = f'model_name="{model}",position="{i}"'
+        lines.append(f"{start}accepted_tokens_per_pos_total{{{labels}}} {n}")
+    return "\n".join(lines) + "\n"
 
 
 def told(capsys, *words):
@@ -101,24 +100,26 @@ def test_an_interrupt_before_anything_was_read_ends_with_130(monkeypatch):
     assert main(["plan", "file"]) == main(["plan", "http://a/", "--every", "1s"]) == 130
 
 
-def test_models_are_planned_one_by_one(capsys, monkeypatch):
-    """Of two files with two models each; `--model` picks one."""
-    monkeypatch.setattr(
-        plan_sources,
-        "read_models",
-        lambda file: {
-            name: parse_acceptance(counters(steps + 100 * (file == "late")))
-            for name, steps in (("a", 100), ("b", 200))
-        },
+def test_models_are_planned_one_by_one(capsys, tmp_path):
+    """Of a file and of a page; `--model` picks one."""
+    early, late = (
+        "".join(counters(steps + more, model=name) for name, steps in (("a", 100), ("b", 200)))
+        for more in (0, 100)
     )
-    found = told(capsys, "x", "x")[0]["models"]
-    assert [one["record"]["steps"] for one in found.values()] == [200, 400]
-    assert told(capsys, "late", "--model", "b", "--since", "x")[0]["record"]["steps"] == 100
-    assert told(capsys, "x", "--model", "b", "--beside", "late")[0]["tokens"] == [2.3, 2.3]
-    assert main(["plan", "x"]) == 0
+    file = tmp_path / "early"
+    file.write_text(early, encoding="utf-8")
+    with served(late) as url:
+        found = told(capsys, url, "--since", file)[0]["models"]
+        assert {name: one["record"]["steps"] for name, one in found.items()} == {"a": 100, "b": 100}
+        assert told(capsys, url, "--model", "b")[0]["record"]["steps"] == 300
+        assert told(capsys, url, "--model", "b", "--beside", file)[0]["tokens"] == [2.3, 2.3]
+        assert main(["plan", url, "--every", "1ms"]) == 2
+    assert "['a', 'b']; got None" in capsys.readouterr().err
+    assert main(["plan", str(file)]) == 0
     printed = capsys.readouterr().out
     assert re.findall("^MODEL .*", printed, re.MULTILINE) == ["MODEL a", "MODEL b"]
-    assert main(["plan", "x", "--model", "c"]) == main(["plan", "x", "--against", "2"]) == 2
+    assert main(["plan", str(file), "--model", "c"]) == 2
+    assert main(["plan", str(file), "--against", "2"]) == 2
     assert "['a', 'b']; got 'c'" in capsys.readouterr().err
 
 
