@@ -89,6 +89,10 @@ def step_words(options: SimpleNamespace, record: AcceptanceRecord) -> Iterator[s
     calls, each = cost["target_calls"] or 0.0, cost["per_draft"]
     parts = f"1 the target's own, {calls - 1:.2f} for drafts and the longer check"
     parts += f", {each:.2f} a draft" if each else ""
+    alone, drafts = record.times and record.times.draft, _drafts(options, record)
+    if alone and drafts:  # an engine that times its drafts by themselves
+        spent = alone * drafts / _target_seconds(options)[0]
+        parts += f"; by the record drafting itself takes {spent:.2f}"
     yield from paragraph("step", f"costs {calls:.2f} target calls: {parts}")
     yield from paragraph("", f"pays below {record.drafting_mean:.2f}, the tokens of a step")
 
@@ -133,15 +137,14 @@ def _timed(options: SimpleNamespace, record: AcceptanceRecord) -> CostSurface | 
     targets = _target_seconds(options)
     step = (cost["target_calls"] or 0.0) * targets[0]
     call = CostSurface.flat(draft=0.0, target=targets).at(batch=1, context=0, length=drafts).target
-    draft = (step - call) / drafts if times.draft is None else times.draft
+    draft = (step - call) / drafts
     running = (options.batch_sizes or [times.usual])[0] or "some"
     if draft < 0:
         raise InvalidParameter(
             f"A step takes at least its call; by the times it took {1e3 * step:.4g} ms, the call "
             f"{1e3 * call:.4g} ms. Measure --target-ms with {running} running."
         )
-    told = "a step's" if times.draft is None else "a draft's"
-    source = f"--target-ms, and {told} time in the record with {running} running"
+    source = f"--target-ms, and a step's time in the record with {running} running"
     if options.token_ms is not None:
         source = "--target-ms and --token-ms"
     return CostSurface.flat(draft=draft, target=targets, source=source)

@@ -183,7 +183,7 @@ def _headline(plan: LengthPlan) -> Iterator[str]:
     if _keeps(choice):
         yield f"KEEP WHAT RAN: {ran:.3g} drafts a step, {choice.as_it_ran:.2f} x plain decoding"
         faster = choice.over_plain.words(unit=" x")
-        yield f"  no measured length is faster: {choice.length} drafts give {faster}"
+        yield f"  no measured length is faster: {_lengths([choice.length])}, {faster}"
     elif choice.length:
         doubt = "" if choice.verdict == "speculate" else ", MAYBE: the interval contains 1"
         least = "at least " * choice.limited_by_costs
@@ -373,9 +373,10 @@ def _limits(plan: LengthPlan, record: AcceptanceRecord) -> Iterator[str]:
     """Say where the answer ends because the measurements end."""
     star = "* " * (len(plan.choices) > 1)
     reached = {choice.reach for choice in plan.choices}
+    most = "1 draft is" if plan.measured == 1 else f"{plan.measured} drafts are"
     limits = {
-        f"{star}{plan.measured} drafts are the most that were measured: more may pay. Run the "
-        f"engine with more, or --extend {2 * plan.measured}.": "at the limit" in reached,
+        f"{star}{most} the most that were measured: more may pay. Run the engine with more, or --extend {2 * plan.measured}.": "at the limit"
+        in reached,
         f"beyond {plan.measured} drafts acceptance is extrapolated, at the last position's rate.": (
             "beyond" in reached
         ),

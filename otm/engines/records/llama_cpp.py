@@ -288,7 +288,7 @@ def _request_notes(served: list[_Request], found: int) -> Iterator[str]:
 
 def _thrown_away(text: str) -> list[str]:
     """Return a note on calls in which a draft model ran for nothing."""
-    last = {one[0]: one for one in _totals(text)}
+    last = {one.name: one for one in _totals(text) if one.name.startswith("draft")}
     return [
         f"{name} ran in {one.asked - one.calls:,} calls and threw its drafts away "
         "(--spec-draft-p-min): that time is in no cost of a draft."
