@@ -31,9 +31,7 @@ def test_the_kernel_is_given_the_tree_and_the_step_is_its_answer(
         tree = decoder.draft(draft, (2,), randomness)
         known = evaluate(target, tree)
         found = decoder.verify(tree, known.__getitem__, randomness)
-        (candidates, paths, rows, drafted, uniforms, final, _), answer = calls[-1]
-        assert rows.shape == (1, 7, 6) and drafted.shape == (1, 4, 6)
-        assert uniforms.shape == (1, 7) and final.shape == (1,)
+        (candidates, paths, rows, drafted, *_), answer = calls[-1]
         contexts = tree.contexts()
         for path in paths[0].tolist():
             along = tree.contexts_along(path)

@@ -10,7 +10,7 @@ from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopPLogit
 
 from analysis.kernels.generation import DECODERS, Speculative
 from otm.errors import InvalidDistribution, InvalidParameter, Unsupported
-from tests.analysis.kernels.tiny_llamas import PROMPT, V, llama, p_value
+from tests.analysis.kernels.tiny_llamas import PROMPT, V, llama, p_value, text
 
 # transformers warns about pads and masks of tiny models
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -27,11 +27,9 @@ def near(target):
     return llama(0, like=target, change=0.3)
 
 
-def text(model, loop=None, **keywords):
-    usual = {"max_new_tokens": 12, "eos_token_id": None, "do_sample": False}
-    found = model.generate(IDS, pad_token_id=0, custom_generate=loop, **(usual | keywords))
-    assert found[0, :2].tolist() == list(PROMPT)
-    return [int(token) for token in found[0, 2:]]
+def looped(model, loop=None, **keywords):
+    usual = {"max_new_tokens": 12, "do_sample": False}
+    return text(model, custom_generate=loop, **(usual | keywords))
 
 
 def test_greedy_text_is_plain_generate_s(target, near):
@@ -47,19 +45,19 @@ def test_greedy_text_is_plain_generate_s(target, near):
     for assistant in (near, llama(5)):
         loop = Speculative(assistant, num_drafts=2, length=3)
         for setting in settings:
-            assert text(target, loop, **setting) == text(target, **setting)
+            assert looped(target, loop, **setting) == looped(target, **setting)
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_every_draft_of_the_target_s_twin_is_kept(target, decoder):
     """One pass of the target writes L + 1 tokens, whatever is drawn."""
     loop = Speculative(llama(0, like=target), decoder=decoder, num_drafts=3, length=4)
-    text(target, loop, do_sample=True, max_new_tokens=1)
+    looped(target, loop, do_sample=True, max_new_tokens=1)
     calls = list[int]()
     hook = target.register_forward_pre_hook(lambda *_: calls.append(1))
     for seed in range(4):
         torch.manual_seed(seed)
-        assert len(text(target, loop, do_sample=True, max_new_tokens=5)) == 5
+        assert len(looped(target, loop, do_sample=True, max_new_tokens=5)) == 5
     hook.remove()
     assert len(calls) == 4
 
@@ -134,7 +132,7 @@ def test_a_streamer_gets_the_prompt_and_each_token(target, near):
     kept = types.SimpleNamespace(
         put=lambda tokens: parts.append(tokens.tolist()), end=lambda: parts.append("end")
     )
-    found = text(target, Speculative(near, num_drafts=2, length=3), stream=kept)
+    found = looped(target, Speculative(near, num_drafts=2, length=3), stream=kept)
     assert parts == [[list(PROMPT)], *([token] for token in found), "end"]
 
 
@@ -147,26 +145,26 @@ def test_stopping_criteria_see_every_token(target):
         return torch.tensor([ids.shape[1] == len(PROMPT) + 3])
 
     loop = Speculative(llama(0, like=target), num_drafts=2, length=4)
-    found = text(target, loop, do_sample=True, stopping_criteria=[third])
+    found = looped(target, loop, do_sample=True, stopping_criteria=[third])
     assert len(found) == 3 and seen == [3, 4, 5]
 
 
 def test_what_would_go_unread_and_nan_are_refused_by_name(target, near):
     loop = Speculative(near, decoder="block verification", length=2)
     with pytest.raises(Unsupported, match="padding on their left only"):
-        text(target, loop, attention_mask=torch.tensor([[1, 0]]))
+        looped(target, loop, attention_mask=torch.tensor([[1, 0]]))
     for name, value in (
         ("num_beams", 2),
         ("return_dict_in_generate", True),
         ("prompt_lookup_num_tokens", 3),
     ):
         with pytest.raises(Unsupported, match=name):
-            text(target, loop, **{name: value})
+            looped(target, loop, **{name: value})
     with torch.inference_mode():
         cache = target(IDS[:, :1]).past_key_values
     with pytest.raises(Unsupported, match="past_key_values"):
-        text(target, loop, past_key_values=cache)
+        looped(target, loop, past_key_values=cache)
     with pytest.raises(InvalidParameter, match="block K-SEQ"):
         Speculative(near, decoder="best")
     with pytest.raises(InvalidDistribution, match="LlamaForCausalLM gave NaN"):
-        text(target, loop, logits_processor=[lambda _, scores: scores * torch.nan])
+        looped(target, loop, logits_processor=[lambda _, scores: scores * torch.nan])

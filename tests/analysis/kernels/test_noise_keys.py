@@ -14,9 +14,7 @@ import torch
 from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.traversal import traversal
 from analysis.kernels.trees import recursive_rejection
-from otm import audit
 from otm.audit.tracing.branching import trace_each
-from otm.sequence import ZerothOrder
 from tests.analysis.kernels.steps import KERNELS
 from tests.paths import ROOT
 
@@ -143,25 +141,6 @@ def test_texts_of_several_steps(name):
     wanted = BIASED.get(name, "0")
     assert found == pytest.approx(float(Fraction(wanted)), abs=5e-5 if "." in wanted else 1e-14)
     assert total_variation(name, laws, "step") < 1e-14
-
-
-@pytest.mark.parametrize(
-    ("gamma", "tokens", "wanted"), [(1, 3, 0), (2, 3, 17 / 288), (3, 2, 1 / 72)]
-)
-def test_the_audit_of_several_steps_finds_the_same(gamma, tokens, wanted):
-    """Its draws are followed through torch."""
-
-    def verify(p, q, drafts, _):
-        u = torch.rand((1, gamma + 2), dtype=torch.float64)
-        candidates = torch.tensor([[-1, *drafts]])
-        rows = [torch.from_numpy(law.copy())[None] for law in (q, p)]
-        found = block(candidates, *rows, u[:, :-1], u[:, -1])
-        return found.tokens[0, : found.count[0]].tolist()
-
-    draft, target = map(ZerothOrder, PAIR)
-    given = {"draft": draft, "target": target, "shape": gamma, "tokens": tokens, "rng": 0}
-    found = audit.several_steps(verify, **given)
-    assert found.total_variation == pytest.approx(wanted, abs=1e-14)
 
 
 def test_the_page_says_so_of_every_kernel():

@@ -5,6 +5,7 @@ vertex by vertex.
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import otm
 from analysis.kernels.grid import ScoreGrid
@@ -14,21 +15,38 @@ from otm.errors import InvalidParameter
 from otm.sequence import (
     DraftSelection,
     RefinedScores,
+    TableModel,
     expected_step,
     sequence_law,
 )
 from tests.analysis.kernels.drafted import GRIDS, Drafted
-from tests.sequence.toys import random_models, smooth_models
+from tests.sequence.toys import contexts, random_models, smooth_models
+
+
+def sharp_models(num_tokens, depth):
+    """After every token but the last both models are sure of the first, up to tails of e⁻⁴⁰."""
+    rng = np.random.default_rng(1)
+
+    def row(context, shift):
+        if not context or context[-1] == num_tokens - 1:
+            return rng.dirichlet(np.ones(num_tokens))
+        logits = -40.0 - np.arange(num_tokens) - shift * rng.random(num_tokens)
+        logits[0] = 0.0
+        return softmax(logits)
+
+    every = contexts(num_tokens, depth)
+    return [TableModel({c: row(c, shift) for c in every}) for shift in (0.0, 0.5)]
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("shape", [(3, 2, 2), (2, 3, 2), (2, 1, 3)])
 def test_lossless_by_enumeration(grid, shape):
-    """Smooth models and irregular ones: zeros, ties, point masses, disjoint supports."""
+    """Smooth models, irregular ones (zeros, ties, point masses, disjoint supports), sharp ones."""
     num_tokens, k, length = shape
     for draft, target in (
         smooth_models(num_tokens, length, 5),
         random_models(num_tokens, length, np.random.default_rng(k)),
+        sharp_models(num_tokens, length),
     ):
         law, _ = Drafted(draft, target, k, length).enumerated(ScoreGrid.of(k, "cpu", **GRIDS[grid]))
         wanted = sequence_law(target, context=[], length=length + 1)

@@ -60,60 +60,40 @@ def read(outputs, n):
     return found
 
 
-def wanted(kernel, requests, *further, **named):
-    laws = (one.float() for one in requests.arguments[1:])
-    found = kernel(requests.candidates, *further, *laws, **named)
-    return texts(found.tokens, found.count)
+CHAIN, TREE, SEQUENCES = TreeShape.chain(3), TreeShape([0, 0, 1, 1, 2]), TreeShape.sequences(3, 2)
+GRID = ScoreGrid.of(3, "cpu", octaves=2, per_octave=2)
+PATHS = torch.tensor([[1, 4], [2, 5], [3, 6]]).expand(SIZE, -1, -1)
+"""Nodes are numbered level by level: the links say which belongs to which sequence."""
 
 
 @pytest.mark.parametrize(
-    ("front", "kernel"),
+    ("front", "kernel", "shape", "named"),
     [
-        (sglang.chain_speculative_sampling, token_by_token),
-        (sglang.chain_block_speculative_sampling, block),
+        (sglang.chain_speculative_sampling, token_by_token, CHAIN, {}),
+        (sglang.chain_block_speculative_sampling, block, CHAIN, {}),
+        (sglang.tree_speculative_sampling, recursive_rejection, TREE, {"depth": 2}),
+        (sglang.tree_traversal_sampling, traversal, TREE, {"depth": 2}),
+        (sglang.refined_score_sampling(GRID, 3), refined_scores, SEQUENCES, {"grid": GRID}),
+        (sglang.block_kseq_sampling(3), block_kseq, SEQUENCES, {}),
     ],
 )
-def test_chains(front, kernel):
-    requests = Requests.random(TreeShape.chain(3), SIZE, 4, 0)
-    outputs = called(front, requests, depth=3, linked=False)
-    assert read(outputs, 4) == wanted(kernel, requests)
+def test_texts_are_those_of_the_kernel(front, kernel, shape, named):
+    requests = Requests.random(shape, SIZE, 4, shape.depth, distinct=shape is TREE)
+    further = {CHAIN: (), TREE: requests.links, SEQUENCES: (PATHS,)}[shape]
+    outputs = called(front, requests, depth=shape.depth, linked=shape is not CHAIN)
+    laws = (one.float() for one in requests.arguments[1:])
+    found = kernel(requests.candidates, *further, *laws, **named)
+    assert read(outputs, shape.num_nodes + 1) == texts(found.tokens, found.count)
 
 
-def test_trees():
-    shape = TreeShape([0, 0, 1, 1, 2])
-    requests = Requests.random(shape, SIZE, 4, 1, distinct=True)
-    for front, kernel in (
-        (sglang.tree_speculative_sampling, recursive_rejection),
-        (sglang.tree_traversal_sampling, traversal),
-    ):
-        outputs = called(front, requests, depth=2, linked=True)
-        assert read(outputs, 6) == wanted(kernel, requests, *requests.links, depth=2)
-    # draft probabilities are a scratch of zeros there
+def test_sure_trees_have_a_scratch_of_zeros_for_the_draft_s_probabilities():
+    requests = Requests.random(TREE, SIZE, 4, 1, distinct=True)
     front, scratch = sglang.tree_speculative_sampling_target_only, torch.zeros(SIZE, 6, 4)
     alone = called(front, requests, depth=2, linked=True, draft_probs=scratch)
-    sure = recursive_rejection(
-        requests.candidates,
-        *requests.links,
-        requests.target.float(),
-        None,
-        requests.uniforms.float(),
-        requests.final.float(),
-        depth=2,
-    )
+    _, target, _, uniforms, final = (one.float() for one in requests.arguments)
+    given = requests.candidates, *requests.links, target, None, uniforms, final
+    sure = recursive_rejection(*given, depth=2)
     assert read(alone, 6) == texts(sure.tokens, sure.count)
-
-
-def test_sequences():
-    """Numbered level by level: the links say which node belongs to which sequence."""
-    requests = Requests.random(TreeShape.sequences(3, 2), SIZE, 4, 2)
-    grid = ScoreGrid.of(3, "cpu", octaves=2, per_octave=2)
-    outputs = called(sglang.refined_score_sampling(grid, 3), requests, depth=2, linked=True)
-    paths = torch.tensor([[1, 4], [2, 5], [3, 6]]).expand(SIZE, -1, -1)
-    laws = (one.float() for one in requests.arguments[1:])
-    found = refined_scores(requests.candidates, paths, *laws, grid)
-    assert read(outputs, 7) == texts(found.tokens, found.count)
-    outputs = called(sglang.block_kseq_sampling(3), requests, depth=2, linked=True)
-    assert read(outputs, 7) == wanted(block_kseq, requests, paths)
 
 
 def test_what_is_not_done():

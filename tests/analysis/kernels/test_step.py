@@ -9,40 +9,16 @@ from otm.errors import InvalidParameter, ShapeMismatch
 from tests.analysis.kernels.steps import CHAIN, KERNELS, Requests, every_kernel, texts
 from tests.devices import fake_cuda
 
-
-def nan_of(side):
-    def spoil(requests):
-        rows = getattr(requests, side)
-        rows[::4, 0] = torch.nan
-
-    return spoil
-
-
-def infinite(requests):
-    requests.target[::4, 0] = torch.inf
-
-
-def not_drawn(requests):
-    first = requests.candidates[::4, 1]
-    requests.draft[::4, 0][torch.arange(len(first)), first] = 0.0
-
-
-def zeros_for_a_draft(requests):
-    requests.draft[::4, 0] = 0.0
-
-
-def zeros_for_a_target(requests):
-    requests.target[::4] = 0.0
-
-
+DRAFTED, WHOLE, EVERY = "drafted", 0, slice(None)
 REFUSED = {
-    "NaN of the target": nan_of("target"),
-    "NaN of the draft": nan_of("draft"),
-    "infinite": infinite,
-    "not drawn": not_drawn,
-    "a draft's row without mass": zeros_for_a_draft,
-    "rows of the target without mass": zeros_for_a_target,
+    "NaN of the target": ("target", WHOLE, torch.nan),
+    "NaN of the draft": ("draft", WHOLE, torch.nan),
+    "infinite": ("target", WHOLE, torch.inf),
+    "not drawn": ("draft", DRAFTED, 0.0),
+    "a draft's row without mass": ("draft", WHOLE, 0.0),
+    "rows of the target without mass": ("target", EVERY, 0.0),
 }
+"""What is spoiled: a side, the root's row, its entry at the first draft or every row, a value."""
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -51,9 +27,11 @@ def test_what_the_contract_lists_is_refused_and_the_others_are_unharmed(name, ki
     kernel, shape = KERNELS[name]
     requests = Requests.random(shape, 80, 4, 5)
     sound = kernel(*requests.arguments)
-    REFUSED[kind](requests)
-    found = kernel(*requests.arguments)
+    side, place, value = REFUSED[kind]
     refused = torch.arange(80) % 4 == 0
+    where = (0, requests.candidates[refused, 1]) if place == DRAFTED else (place,)
+    getattr(requests, side)[refused.nonzero()[:, 0], *where] = value
+    found = kernel(*requests.arguments)
     assert found.count[refused].eq(0).all()
     for left, right in ((found.tokens, sound.tokens), (found.nodes, sound.nodes)):
         assert left[refused].eq(-1).all() and left[~refused].equal(right[~refused])

@@ -9,7 +9,7 @@ from analysis.models.causal import CausalModel
 from otm import Processing
 from otm.errors import InvalidParameter, Unsupported
 from otm.sequence import NoiseTree, SharedNoise, generate
-from tests.analysis.kernels.tiny_llamas import PROMPT, V, llama
+from tests.analysis.kernels.tiny_llamas import PROMPT, V, llama, text
 
 # transformers warns about how its own assisted decoding calls `generate`
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -19,19 +19,6 @@ WARM = Processing(temperature=0.5, top_p=0.8)
 @pytest.fixture(scope="module")
 def target():
     return llama(0, layers=2)
-
-
-def text(model, length, prompt=PROMPT, **keywords):
-    ids = torch.tensor([prompt])
-    found = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=length,
-        eos_token_id=None,
-        pad_token_id=0,
-        **keywords,
-    )
-    return [int(token) for token in found[0, len(prompt) :]]
 
 
 def test_one_text_with_any_assistant_and_none_and_it_is_the_library_s(target):
@@ -48,7 +35,9 @@ def test_one_text_with_any_assistant_and_none_and_it_is_the_library_s(target):
             noise=SharedNoise(seed),
         )
         for assistant in (None, target, near, far):
-            found = text(target, 16, assistant_model=assistant, **shared_noise(seed, WARM))
+            found = text(
+                target, max_new_tokens=16, assistant_model=assistant, **shared_noise(seed, WARM)
+            )
             assert found == list(ours.tokens)
 
 
@@ -59,7 +48,7 @@ def test_the_assistant_is_given_the_noise(target):
     twin = llama(0, layers=2, like=target)
     for seed in range(8):
         hot = shared_noise(seed, Processing(temperature=2.0))
-        assert len(text(target, 5, assistant_model=twin, **hot)) == 5
+        assert len(text(target, max_new_tokens=5, assistant_model=twin, **hot)) == 5
     hook.remove()
     assert len(calls) == 8
 

@@ -1,6 +1,7 @@
 """Recursive rejection on trees: the library's path on the same uniforms, and the exact audit."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -45,42 +46,55 @@ def test_the_same_uniforms_accept_the_library_s_path(factors):
     check_nodes(found, requests.candidates)
 
 
-def test_sure_children_are_the_target_s_sample():
-    """Children 2 and 0 of q = (.25, .125, .5, .125): the first with u < 1/2, the second with u <
-    (1/4)/(1/2), else a token of (0, 1/2, 0, 1/2).
+BELOW, SURE = 0.5 - 2**-20, [0.25, 0.125, 0.5, 0.125]
+NEARLY_SURE = [
+    *((1 - 2**-24, rest, torch.float32) for rest in (1e-9, 3e-17, 1e-39, 1.4e-45)),
+    *((1.0, rest, torch.float64) for rest in (1e-152, 1e-300)),
+]
+NEARLY = [([0, 1], (0.9, 0.249, 0.1), [1, 0]), ([0, 1], (0.9, 0.251, 0.1), [2])]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "q", "p", "dtype", "cases"),
+    [
+        (
+            recursive_rejection,
+            SURE,
+            None,
+            torch.float32,
+            [
+                ([2, 0], (BELOW, 0.5, 0.9), [2, 3]),
+                ([2, 0], (0.5, BELOW, 0.1), [0, 0]),
+                ([2, 0], (0.5, 0.5, BELOW), [1]),
+                ([2, 0], (0.5, 0.5, 0.5), [3]),
+            ],
+        ),
+        *(
+            (kernel, [0.2, 0.1, 0.7], [first, rest, rest], dtype, NEARLY)
+            for kernel, (first, rest, dtype) in itertools.product(
+                (recursive_rejection, traversal), NEARLY_SURE
+            )
+        ),
+    ],
+)
+def test_two_children_by_hand(kernel, q, p, dtype, cases):
+    """Of q = (.25, .125, .5, .125) the sure children 2 and 0: the first with u < 1/2, the second
+    with u < (1/4)/(1/2), else a token of (0, 1/2, 0, 1/2).
+
+    Of p = (1 − 2⁻²⁴, ε, ε), down to the least number, the first token is rejected: of r = (0, 1,
+    7)/8 and p = (0, 1, 1)/2 the second child is accepted with 1/4, and the third is left. What a
+    nearly sure draft leaves its second child is not rounding.
     """
-    q = torch.tensor([[[0.25, 0.125, 0.5, 0.125]]]).expand(1, 3, -1)
     links = torch.tensor([[1, -1, -1]]), torch.tensor([[-1, 2, -1]])
-    below, above = 0.5 - 2**-20, 0.5
-    for first, second, final, wanted in (
-        (below, above, 0.9, [2, 3]),
-        (above, below, 0.1, [0, 0]),
-        (above, above, below, [1]),
-        (above, above, above, [3]),
-    ):
-        uniforms = torch.tensor([[first, second, 0.0]])
-        found = recursive_rejection(
-            torch.tensor([[-1, 2, 0]]), *links, q, None, uniforms, torch.tensor([final]), depth=1
+    target = torch.tensor([[q]], dtype=dtype).expand(1, 3, -1)
+    draft = None if p is None else torch.tensor([[p]], dtype=dtype)
+    for tokens, (first, second, last), wanted in cases:
+        uniforms = torch.tensor([[first, second, 0.0]], dtype=dtype)
+        final = torch.tensor([last], dtype=dtype)
+        found = kernel(
+            torch.tensor([[-1, *tokens]]), *links, target, draft, uniforms, final, depth=1
         )
         assert texts(found.tokens, found.count) == [wanted]
-
-
-@pytest.mark.parametrize("rest", [1e-9, 3e-17, 1e-39, 1.4e-45])
-@pytest.mark.parametrize("kernel", [recursive_rejection, traversal])
-def test_what_a_nearly_sure_draft_leaves_its_second_child_is_not_rounding(kernel, rest):
-    """p = (1 − 2⁻²⁴, ε, ε) in float32, down to its least number, the first token rejected: of r =
-    (0, 1, 7)/8 and p = (0, 1, 1)/2 the second child is accepted with 1/4, and the third is left.
-    """
-    p = torch.tensor([[[1 - 2**-24, rest, rest]]])
-    q = torch.tensor([[[0.2, 0.1, 0.7]]]).expand(1, 3, -1)
-    links = torch.tensor([[1, -1, -1]]), torch.tensor([[-1, 2, -1]])
-    for second, wanted in ((0.249, [1]), (0.251, [2])):
-        uniforms = torch.tensor([[0.9, second, 0.0]])
-        found = kernel(
-            torch.tensor([[-1, 0, 1]]), *links, q, p, uniforms, torch.tensor([0.1]), depth=1
-        )
-        assert texts(found.tokens, found.count)[0][:1] == wanted
-        assert int(found.count) == (2 if second < 0.25 else 1)
 
 
 def drawn(tree, _):

@@ -86,17 +86,6 @@ def race():
     return nodes, logits, seeds[:, None], first[:, None] + nodes.level
 
 
-def test_triton_matches_on_the_same_noise():
-    nodes, logits, seeds, positions = race()
-    logits[3, 0, 4] = torch.nan
-    found = nodes.followed(*batched_triton.loaded().winners(logits, seeds, positions), 2)
-    noise = noise_rows(seeds, positions[:, :1] + torch.arange(3), NUM_TOKENS)
-    wanted = nodes.matched(logits, noise)
-    assert differences(found, wanted) == 0
-    assert wanted.count[3] == 0
-    assert set(wanted.count.tolist()) == {0, 2, 3}
-
-
 def test_triton_s_own_interpreter(monkeypatch):
     """A few steps of each, as it takes ten milliseconds a program."""
     if importlib.util.find_spec("triton") is None:
@@ -168,16 +157,16 @@ def test_shards_write_the_same_tokens(name, reader):
             assert differences(found, wanted) == 0
 
 
-def test_softmax_and_match_on_shards():
-    """Ties at temperature 0 go to the first token, wherever it lies."""
+def test_softmax_and_match_on_shards_and_on_the_whole():
+    """Ties at temperature 0 go to the first token, wherever it lies; Triton matches as torch."""
     nodes, logits, seeds, positions = race()
-    logits[5] = 0.0
+    logits[5], logits[3, 0, 4] = 0.0, torch.nan
     heat = torch.linspace(0.0, 2.0, 40)
     heat[5] = 0.0
     noise = noise_rows(seeds, positions[:, :1] + torch.arange(3), NUM_TOKENS)
     over = batched_triton.loaded()
 
-    def run(shard, here):
+    def run(shard=None, here=slice(None)):
         race_ = over.winners(logits[..., here], seeds, positions, shard=shard)
         return (
             probabilities(logits[..., here], heat, shard=shard),
@@ -185,11 +174,12 @@ def test_softmax_and_match_on_shards():
             nodes.followed(*race_, 2),
         )
 
-    wanted = nodes.matched(logits, noise)
+    wanted, whole = nodes.matched(logits, noise), run()
+    assert wanted.count[3] == 0 and set(wanted.count.tolist()) == {0, 2, 3}
     answers = on_shards((0, 3, 9, 11), run)
     laws = torch.cat([law for law, _, _ in answers], dim=-1)
-    torch.testing.assert_close(laws, probabilities(logits, heat), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(laws, whole[0], rtol=1e-6, atol=1e-7, equal_nan=True)
     assert laws[5, :, 0].eq(1.0).all()
-    for _, *both in answers:
+    for _, *both in (*answers, whole):
         for found in both:
             assert differences(found, wanted) == 0

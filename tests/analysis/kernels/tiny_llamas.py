@@ -36,6 +36,15 @@ def llama(seed: int, *, layers: int = 1, like: Any = None, change: float = 0.0) 
     return model
 
 
+def text(model: Any, prompt: tuple[int, ...] = PROMPT, **keywords: Any) -> list[int]:
+    """Return what `generate` writes after a prompt, without an end of text unless one is given."""
+    ids = torch.tensor([prompt])
+    usual = {"attention_mask": torch.ones_like(ids), "eos_token_id": None, "pad_token_id": 0}
+    found = model.generate(ids, **(usual | keywords))
+    assert found[0, : len(prompt)].tolist() == list(prompt)
+    return [int(token) for token in found[0, len(prompt) :]]
+
+
 def p_value(count: Any, law: Any) -> float:
     """Return the p-value of Pearson's χ², cells of fewer than five expected counts in one."""
     expected = law * count.sum()

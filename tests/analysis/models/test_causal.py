@@ -166,6 +166,16 @@ def random_calls(rng, count, longest=20):
     return calls
 
 
+@pytest.fixture
+def model():
+    return llama()
+
+
+@pytest.fixture
+def ours(model):
+    return CausalModel(model, V, "cpu")
+
+
 NO_CUDA = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="this machine has no CUDA device"
 )
@@ -240,8 +250,7 @@ def _first_rows(contexts, layout):
 
 
 @pytest.mark.parametrize("mutant", [_causal_over_flattened, _first_rows])
-def test_a_wrong_mask_or_choice_of_rows_is_found_out(mutant, monkeypatch):
-    model = llama()
+def test_a_wrong_mask_or_choice_of_rows_is_found_out(mutant, monkeypatch, model):
     assert observed_obstacle(model, "cpu", V) is None
     monkeypatch.setattr(tree_pass, "make_plan" if mutant is _first_rows else "tree_mask", mutant)
     assert "honour" in str(observed_obstacle(model, "cpu", V))
@@ -259,8 +268,7 @@ def test_half_precision_models_pass_the_comparison():
         np.testing.assert_allclose(mass.sum(axis=1), 1.0, atol=1e-12, rtol=0)
 
 
-def test_a_constant_model_cannot_be_checked_and_is_not_trusted():
-    model = llama()
+def test_a_constant_model_cannot_be_checked_and_is_not_trusted(model):
     torch.nn.init.zeros_(model.lm_head.weight)
     ours = CausalModel(model, V, "cpu")
     assert "cannot show" in str(ours.fallback)
@@ -305,12 +313,10 @@ def test_plans_move_evaluate_and_mask_the_right_tokens(seed):
         layout, before = plan.layout, paths
 
 
-def test_decoding_evaluates_each_token_once():
+def test_decoding_evaluates_each_token_once(model, ours):
     """A prompt of 20, a tree drafted level by level, the accepted path, a chain: counted to the
     token.
     """
-    model = llama()
-    ours = CausalModel(model, V, "cpu")
     prompt = tuple(i % V for i in range(20))
     accepted = (*prompt, 2, 1)  # both tokens are in the cache, on a branch
     counted = [ours.evaluator.tokens]
@@ -334,9 +340,8 @@ def test_decoding_evaluates_each_token_once():
     assert (ours.evaluator.passes, ours.evaluator.tokens) == (len(calls) + 1, counted[-1] + 6)
 
 
-def test_a_run_that_starts_by_forgetting_repeats_bit_for_bit():
+def test_a_run_that_starts_by_forgetting_repeats_bit_for_bit(ours):
     """Two ways to one context may round differently; the same calls from an empty cache may not."""
-    ours = CausalModel(llama(), V, "cpu")
     calls = random_calls(np.random.default_rng(11), 4)
     ours.forget()
     first = [ours.next_batch(contexts) for contexts in calls]
@@ -346,26 +351,20 @@ def test_a_run_that_starts_by_forgetting_repeats_bit_for_bit():
         np.testing.assert_array_equal(ours.next_batch(contexts), answers)
 
 
-def test_contexts_of_any_kind_and_none():
-    model = llama()
-    ours = CausalModel(model, V, "cpu")
+def test_contexts_of_any_kind_and_none(model, ours):
     contexts = [(1, 2, 3), (1,), [1, 2, 3], np.array([5, 6, 7]), (5, 6), (1, 2, 3, 4)]
     assert_answers(ours.next_batch(contexts), model, contexts)
     assert ours.next_batch([]).shape == (0, V)
     assert (ours.evaluator.passes, ours.evaluator.tokens) == (1, 7)
 
 
-def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(
-    monkeypatch,
-):
-    model = llama()
+def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(monkeypatch, model, ours):
     rng = np.random.default_rng(5)
     stem = tuple(int(t) for t in rng.integers(0, V, 30))
     prompts = [tuple(int(t) for t in rng.integers(0, V, 60)) for _ in range(6)]
     trees = [stem + tuple(int(t) for t in rng.integers(0, V, 5)) for _ in range(8)]
-    whole = CausalModel(model, V, "cpu")
-    assert_answers(whole.next_batch(prompts), model, prompts)
-    assert whole.evaluator.passes == 1
+    assert_answers(ours.next_batch(prompts), model, prompts)
+    assert ours.evaluator.passes == 1
     monkeypatch.setattr(tree_pass, "LARGEST_MASK", 1500)
     monkeypatch.setattr(tree_pass, "LARGEST_BATCH", 100)
     parts = CausalModel(model, V, "cpu")
@@ -389,9 +388,7 @@ def test_unrelated_long_prompts_and_trees_beyond_the_largest_mask(
         ((1,) * 65, "64 positions; this one has 65"),
     ],
 )
-def test_bad_contexts_are_refused_and_nothing_is_lost(context, message):
-    model = llama()
-    ours = CausalModel(model, V, "cpu")
+def test_bad_contexts_are_refused_and_nothing_is_lost(context, message, model, ours):
     ours.next((1, 2, 3))
     before = ours.evaluator.tokens
     with pytest.raises(AnalysisError, match=message):
@@ -402,23 +399,24 @@ def test_bad_contexts_are_refused_and_nothing_is_lost(context, message):
     assert_answers(ours.next_batch([(1,) * 64]), model, [(1,) * 64])
 
 
-def test_models_that_cannot_be_used_are_refused():
-    model = llama()
-    with pytest.raises(AnalysisError, match=f"1..{V}"):
-        CausalModel(model, V + 1, "cpu")
-    with pytest.raises(AnalysisError, match="on device 'cuda'; it is on 'cpu'"):
-        CausalModel(model, V, "cuda")
-    with pytest.raises(AnalysisError, match=r"model\.eval\(\)"):
-        CausalModel(llama().train(), V, "cpu")
+@pytest.mark.parametrize(
+    ("num_tokens", "device", "training", "message"),
+    [
+        (V + 1, "cpu", False, f"1..{V}"),
+        (V, "cuda", False, "on device 'cuda'; it is on 'cpu'"),
+        (V, "cpu", True, r"model\.eval\(\)"),
+    ],
+)
+def test_models_that_cannot_be_used_are_refused(model, num_tokens, device, training, message):
+    with pytest.raises(AnalysisError, match=message):
+        CausalModel(model.train(training), num_tokens, device)
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [(otm.errors.InvalidDistribution, r"\(…, 3, 4, 5, 6\).*NaN"), (KeyboardInterrupt, None)],
 )
-def test_a_pass_that_breaks_off_or_gives_nan_leaves_no_cache(error, message):
-    model = llama()
-    ours = CausalModel(model, V, "cpu")
+def test_a_pass_that_breaks_off_or_gives_nan_leaves_no_cache(error, message, model, ours):
     ours.next((1, 2, 3, 4, 5))
 
     def broken(_, __, found):
@@ -435,8 +433,7 @@ def test_a_pass_that_breaks_off_or_gives_nan_leaves_no_cache(error, message):
     assert_answers(ours.next_batch(contexts), model, contexts)
 
 
-def test_padding_rows_are_cut_before_the_softmax_and_its_temperature():
-    model = llama()
+def test_padding_rows_are_cut_before_the_softmax_and_its_temperature(model):
     mass = CausalModel(model, V - 3, "cpu", Processing(temperature=0.8)).next((1, 2, 3))
     expected = plain(model, (1, 2, 3))[: V - 3] ** (1 / 0.8)
     np.testing.assert_allclose(mass, expected / expected.sum(), atol=FLOAT32, rtol=0)

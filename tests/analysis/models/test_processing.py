@@ -9,10 +9,10 @@ import otm
 from analysis.models import processing
 from otm import Processing
 
-# (relative error of a mass, absolute error of a logarithm), and the smallest mass with full
+# The relative error of a mass, which is its logarithm's too, and the smallest mass with full
 # relative precision. The error of an exponential is its argument's, up to 90 (740) in size, times
 # the unit roundoff.
-PRECISION = {"float32": (2e-5, 2e-5, 1e-37), "float64": (1e-12, 1e-12, 1e-300)}
+PRECISION = {"float32": (2e-5, 1e-37), "float64": (1e-12, 1e-300)}
 
 
 def logits(kind, num_tokens, rng):
@@ -32,45 +32,55 @@ def logits(kind, num_tokens, rng):
     return z
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def assert_as_from_logits(z, settings, of_log):
+    """Values of every setting are those of `otm.from_logits`, and logarithms their own."""
+    of_mass, smallest = PRECISION[z.dtype.name]
+    found = list(processing.distributions(z, settings))
+    for one, (mass, logs) in zip(settings, found, strict=True):
+        wanted = one(z)
+        assert mass.dtype == np.float64
+        assert ((mass > 0) == (wanted > 0)).all(), one
+        np.testing.assert_allclose(otm.normalise(mass), wanted, rtol=of_mass, atol=smallest)
+        if logs is not None:
+            assert logs.dtype == np.float64 and np.isfinite(logs).all()
+            live = mass > smallest
+            np.testing.assert_allclose(logs[live], np.log(mass[live]), rtol=of_log, atol=of_log)
+    return found
+
+
+DTYPES = pytest.mark.parametrize("dtype", PRECISION)
+PAIRS = [
+    (1.0, 0.9),
+    (0.7, 0.5),
+    (1.0, 0.999),
+    (0.01, 0.99),
+    (2.0, 1 - 1e-12),
+    (1.0, 1.0),
+    (1.3, 1.0),
+    (0.0, 0.5),
+    (0.6, 1e-9),
+    (1.0, 0.05),
+    (1.0, 0.97),
+]
+SETTINGS = [
+    *(Processing(temperature=temperature, top_p=top_p) for temperature, top_p in PAIRS),
+    Processing(temperature=0.7, top_p=0.9, order="llama.cpp"),
+    Processing(top_k=3, min_p=0.01, order="vllm"),
+]
+
+
+@DTYPES
 @pytest.mark.parametrize(
     "kind", ["plain", "ties 0", "ties 1", "flat", "forbidden tokens", "of every width"]
 )
 def test_values_of_from_logits(kind, dtype):
     rng = np.random.default_rng(0)
-    of_mass, of_log, smallest = PRECISION[dtype]
-    pairs = [
-        (1.0, 0.9),
-        (0.7, 0.5),
-        (1.0, 0.999),
-        (0.01, 0.99),
-        (2.0, 1 - 1e-12),
-        (1.0, 1.0),
-        (1.3, 1.0),
-        (0.0, 0.5),
-        (0.6, 1e-9),
-        (1.0, 0.05),
-        (1.0, 0.97),
-    ]
-    settings = [Processing(temperature=temperature, top_p=top_p) for temperature, top_p in pairs]
-    settings += [
-        Processing(temperature=0.7, top_p=0.9, order="llama.cpp"),
-        Processing(top_k=3, min_p=0.01, order="vllm"),
-    ]
     for num_tokens in (1, 2, 7, 16, 100, 400):
         z = logits(kind, num_tokens, rng).astype(dtype)
-        for one, (mass, logs) in zip(settings, processing.distributions(z, settings), strict=True):
-            wanted = one(z)
-            assert mass.dtype == np.float64
-            assert ((mass > 0) == (wanted > 0)).all(), (num_tokens, one)
-            np.testing.assert_allclose(otm.normalise(mass), wanted, rtol=of_mass, atol=smallest)
-            if logs is not None:
-                assert logs.dtype == np.float64 and np.isfinite(logs).all()
-                live = mass > smallest
-                np.testing.assert_allclose(logs[live], np.log(mass[live]), rtol=of_log, atol=of_log)
+        assert_as_from_logits(z, SETTINGS, PRECISION[dtype][0])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@DTYPES
 def test_what_compiled_rows_are_given(dtype):
     """Distributions sum to 1 in float64 and have their logarithms; of top-p the weights begin at 1,
     before they are divided.
@@ -84,53 +94,27 @@ def test_what_compiled_rows_are_given(dtype):
     ]
     z = logits("plain", 400, np.random.default_rng(1)).astype(dtype)
     z[:, 7] = -np.inf
-    found = list(processing.distributions(z, settings))
-    for one, (weights, _) in zip(settings, found, strict=True):
-        np.testing.assert_allclose(
-            otm.normalise(weights), one(z), rtol=PRECISION[dtype][0], atol=1e-37
-        )
-    np.testing.assert_array_equal(found[1][0].max(axis=-1), 1.0)
-    mass, logs = found[0]
-    assert logs.dtype == np.float64 and all(weights.dtype == np.float64 for weights, _ in found)
-    assert np.isfinite(logs).all()
-    np.testing.assert_allclose(mass.sum(axis=-1), 1.0, rtol=0, atol=2.0**-51)
-    np.testing.assert_allclose(
-        logs[mass > 0],
-        np.log(mass[mass > 0]),
-        rtol=2 * np.finfo(dtype).eps,
-        atol=2 * np.finfo(dtype).eps,
+    (mass, _), (weights, _), *_ = found = assert_as_from_logits(
+        z, settings, 2 * np.finfo(dtype).eps
     )
-    assert [logs for _, logs in found[1:]] == [None] * (len(settings) - 1)
+    np.testing.assert_array_equal(weights.max(axis=-1), 1.0)
+    np.testing.assert_allclose(mass.sum(axis=-1), 1.0, rtol=0, atol=2.0**-51)
+    assert [logs is None for _, logs in found] == [False, True, True, True, True]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@DTYPES
 @pytest.mark.parametrize("temperature", [1e-38, 1e-300, 1e-30, 0.5, 1e30, float("inf")])
 def test_extreme_temperatures_and_logits(temperature, dtype):
     largest = {"float32": 3e38, "float64": 1e308}[dtype]
-    for row in (
+    rows = [
         [20.0, 0.0, -1.0],
         [largest, largest / 3, 0.0],
         [1.0, 1.0, 0.0],
         [1.0, 0.0, -np.inf],
         [1000.1, 1000.0, 999.0],
-    ):
-        z = np.array([row], dtype=dtype)
-        for top_p in (1.0, 0.9):
-            ((mass, logs),) = processing.distributions(
-                z, [Processing(temperature=temperature, top_p=top_p)]
-            )
-            wanted = otm.from_logits(
-                z, temperature=temperature, top_p=None if top_p == 1.0 else top_p
-            )
-            np.testing.assert_allclose(
-                otm.normalise(mass), wanted, rtol=PRECISION[dtype][0], atol=PRECISION[dtype][2]
-            )
-            if logs is not None:
-                live = mass > PRECISION[dtype][2]
-                eps = np.finfo(dtype).eps
-                np.testing.assert_allclose(
-                    logs[live], np.log(mass[live]), rtol=4 * eps, atol=4 * eps
-                )
+    ]
+    settings = [Processing(temperature=temperature, top_p=top_p) for top_p in (1.0, 0.9)]
+    assert_as_from_logits(np.array(rows, dtype=dtype), settings, 4 * np.finfo(dtype).eps)
 
 
 def test_views_and_read_only_logits():
