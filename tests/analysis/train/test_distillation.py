@@ -7,19 +7,16 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from safetensors.torch import load_file  # noqa: E402
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer  # noqa: E402
-
-from analysis.errors import AnalysisError  # noqa: E402
-from analysis.files import SHIPPED_PAIR  # noqa: E402
-from analysis.models.distilled import is_distilled, load_distilled  # noqa: E402
-from analysis.train import distillation as d  # noqa: E402
-from analysis.train.corpus import Corpus, Document  # noqa: E402
-from analysis.train.openings import with_openings  # noqa: E402
+from analysis.errors import AnalysisError
+from analysis.files import SHIPPED_PAIR
+from analysis.models.distilled import is_distilled, load_distilled
+from analysis.train import distillation as d
+from analysis.train.corpus import Corpus, Document
+from analysis.train.openings import with_openings
 
 RECIPE = d.Distillation(
     layers=(0, 1),
@@ -35,12 +32,7 @@ RECIPE = d.Distillation(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so small a model spends its time waiting for a second one
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -8,21 +8,20 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from analysis.commands import COMMANDS  # noqa: E402
-from analysis.errors import AnalysisError  # noqa: E402
-from analysis.files import SHIPPED_PAIR  # noqa: E402
-from analysis.models.causal import pair_models  # noqa: E402
-from analysis.models.distilled import WEIGHTS, stored_weights  # noqa: E402
-from analysis.models.pair import load_pair  # noqa: E402
-from analysis.provenance import file_digest  # noqa: E402
-from analysis.train import corpus, draft_training as t  # noqa: E402
-from analysis.train.corpus import Corpus, Document  # noqa: E402
-from analysis.train.distillation import Distillation  # noqa: E402
-from otm.__main__ import main  # noqa: E402
+from analysis.commands import COMMANDS
+from analysis.errors import AnalysisError
+from analysis.files import SHIPPED_PAIR
+from analysis.models.causal import pair_models
+from analysis.models.distilled import WEIGHTS, stored_weights
+from analysis.models.pair import load_pair
+from analysis.provenance import file_digest
+from analysis.train import corpus, draft_training as t
+from analysis.train.corpus import Corpus, Document
+from analysis.train.distillation import Distillation
+from otm.__main__ import main
 
 DRAFTS = SHIPPED_PAIR.parent / "drafts"
 FIELDS = {
@@ -38,34 +37,27 @@ FIELDS = {
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """A draft for the shipped target, and the command's output."""
+def written(tmp_path_factory, one_thread):
+    """A draft for the shipped target, the command's output, the draft's record."""
     place = tmp_path_factory.mktemp("distil")
     (place / "recipe.json").write_text(json.dumps(FIELDS))
     words = ["--target", str(SHIPPED_PAIR / "target"), "--threads", "1"]
-    places = [
-        "--recipe",
-        str(place / "recipe.json"),
-        "--out",
-        str(place / "draft"),
-        "--work",
-        str(place / "work"),
-    ]
-    threads = torch.get_num_threads()
+    for name in ("recipe.json", "draft", "work"):
+        option = {"draft": "out"}.get(name, name.removesuffix(".json"))
+        words += [f"--{option}", str(place / name)]
     texts = corpus.from_text_files([SHIPPED_PAIR / "held_out.txt"])
     with pytest.MonkeyPatch.context() as patch:
         # the docstrings of all packages take minutes to gather
         patch.setattr(corpus, "from_installed_packages", lambda constraints: texts)
         patch.setattr("otm.commands.app.further", lambda: COMMANDS)
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            assert main(["train", *words, *places]) == 0
-    torch.set_num_threads(threads)
-    return place / "draft", said.getvalue()
+            assert main(["train", *words]) == 0
+    record = json.loads((place / "draft" / "training.json").read_text(encoding="utf-8"))
+    return place / "draft", said.getvalue(), record
 
 
 def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(written):
-    folder, output = written
-    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    folder, output, record = written
     pair = load_pair(draft=str(folder), target=str(SHIPPED_PAIR / "target"), device="cpu")
     assert pair.num_tokens == 4096
     # tokens without mass hinder no tree pass
@@ -73,8 +65,6 @@ def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(wri
         None,
         None,
     ]
-    from safetensors.torch import load_file
-
     tokens = load_file(folder.parent / "work" / "held_text-00000.safetensors")["tokens"].long()
     draft, target = (
         torch.softmax(logits[:, 15::16].double(), dim=-1) for logits in pair.logits(tokens)
@@ -100,8 +90,7 @@ def test_the_draft_loads_beside_its_target_and_is_as_good_as_its_record_says(wri
 
 
 def test_the_card_says_what_was_measured_and_under_which_licence(written):
-    folder, _ = written
-    record = json.loads((folder / "training.json").read_text(encoding="utf-8"))
+    folder, _, record = written
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert record["sha256"] in text
     assert "license: apache-2.0" in text
