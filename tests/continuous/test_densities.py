@@ -87,12 +87,3 @@ def test_masses_and_bounds_of_cells():
 def test_what_is_no_mixture_is_refused(call, said):
     with pytest.raises(OtmError, match=said):
         call()
-
-
-def test_recursive_rejection_may_lose_what_melted_cells_gain():
-    """Two of three cells melted: the overlap curve rises, the acceptance falls."""
-    kept = [
-        otm.acceptance(otm.RecursiveRejection(), otm.Problem(draft=p, target=q, law=otm.IID(2)))
-        for p, q in (([1 / 3] * 3, [0, 5 / 12, 7 / 12]), ([2 / 3, 1 / 3], [5 / 12, 7 / 12]))
-    ]
-    assert kept == pytest.approx([31 / 36, 5 / 6], abs=1e-15)

@@ -1,6 +1,7 @@
 """Adapters of other people's verifiers, each held against what it should find."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +35,10 @@ def same_everywhere(law, gamma):
     return table_model(lambda context: law, len(law), gamma)
 
 
+def one_draft(p, q):
+    return SimpleNamespace(draft=same_everywhere(p, 1), target=same_everywhere(q, 1), num_drafts=1)
+
+
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request):
     if request.param == "cuda" and not torch.cuda.is_available():
@@ -41,72 +46,52 @@ def device(request):
     return str(request.param)
 
 
-class TestTextbook:
-    """The listing's faults, each with its exact total variation, worked out by hand beside the
-    audit's figure.
-    """
+TEXTBOOK = [
+    (listing.LISTING, markov_models(1), 2, Fraction(1, 8)),
+    (listing.LISTING, markov_models(2), 3, Fraction(5, 32)),
+    (
+        listing.argmax_drafted([0.5, 0.3, 0.2]),
+        one_draft([1.0, 0.0, 0.0], [0.2, 0.35, 0.45]),
+        1,
+        Fraction(1, 4),
+    ),
+    (listing.beside_another_row(), one_draft([0.75, 0.25], [0.5, 0.5]), 1, Fraction(11, 36)),
+]
+"""The listing's faults: the first wrong position, and its exact total variation, by hand.
 
-    @pytest.mark.parametrize(("gamma", "expected"), [(1, Fraction(1, 8)), (2, Fraction(5, 32))])
-    def test_bonus_token_after_a_rejection_at_the_last_position(self, gamma, expected):
-        """γ = 1: token 0 is drafted (3/4) and rejected (1/3), token 1 replaces it, and the bonus
-        follows the target after 0, not 1: 1/4 · TV((1/4, 3/4), (3/4, 1/4)) = 1/8.
+A bonus token after a rejection at the last position, γ = 1: token 0 is drafted (3/4) and rejected
+(1/3), token 1 replaces it, and the bonus follows the target after 0, not 1: 1/4 · TV((1/4, 3/4),
+(3/4, 1/4)) = 1/8. γ = 2: the second position is reached after 0 (1/2: drafted 3/4, kept 2/3) or
+after 1 (1/4), by acceptance. After 0 the draft 0 (3/4) is kept with (1/4)/(3/4) = 1/3 and rejected
+with 2/3; after 1 the draft 1 (1/2) is kept with 1/2. So a rejected draft is followed by a bonus
+with probability 1/2 · 3/4 · 2/3 + 1/4 · 1/2 · 1/2 = 5/16, again wrong by 1/2: 5/32.
 
-        γ = 2: the second position is reached after 0 (1/2: drafted 3/4, kept 2/3) or after 1 (1/4),
-        by acceptance. After 0 the draft 0 (3/4) is kept with (1/4)/(3/4) = 1/3 and rejected with
-        2/3; after 1 the draft 1 (1/2) is kept with 1/2. So a rejected draft is followed by a bonus
-        with probability 1/2 · 3/4 · 2/3 + 1/4 · 1/2 · 1/2 = 5/16, again wrong by 1/2: 5/32.
-        """
-        models = markov_models(gamma)
-        audit = sequence(
-            listing.LISTING, draft=models.draft, target=models.target, num_drafts=gamma
-        )
-        assert (audit.verdict, audit.method, audit.first_position) == (
-            "not lossless",
-            "traced",
-            gamma + 1,
-        )
-        assert audit.total_variation == pytest.approx(float(expected), abs=1e-14)
-        # The fault is the bonus token's: the law of the first token is right.
-        assert audit.prefix_variations[0] < 1e-14
-        # The count includes replacement and bonus token: at γ = 1 it is always 2.
-        assert gamma > 1 or audit.accepted == pytest.approx(2.0, abs=1e-14)
+Argmax drafts that are verified against the softmax: token 0 always, kept with 2/5, else (0, 1/20,
+1/4)/(3/10): (2/5, 1/10, 1/2) for (1/5, 7/20, 9/20), TV 1/4. With the same laws at every position
+the bonus fault does not show.
 
-    def test_argmax_drafts_verified_against_the_softmax(self):
-        """Token 0 always: kept with 2/5, else (0, 1/20, 1/4)/(3/10): (2/5, 1/10, 1/2) for (1/5,
-        7/20, 9/20), TV 1/4.
+A second row changes the law of the first: p = (3/4, 1/4), q = (1/2, 1/2), a draft 0 passes one
+comparison with 2/3, and each row's draft has two of the four. Both rows 0: 9/16 · (2/3)^4 = 1/9.
+One row 0: 3/16 · (2/3)² = 1/12, for each row. So the first row keeps 0 with 1/9 + 1/12 and else is
+given the residual, token 1, whatever it drafted: Pr(0) = 7/36, TV = 1/2 − 7/36 = 11/36.
+"""
 
-        With the same laws at every position the bonus fault does not show.
-        """
-        certain = same_everywhere([1.0, 0.0, 0.0], 1)
-        audit = sequence(
-            listing.argmax_drafted([0.5, 0.3, 0.2]),
-            draft=certain,
-            target=same_everywhere([0.2, 0.35, 0.45], 1),
-            num_drafts=1,
-        )
-        assert audit.prefix_variations[0] == pytest.approx(0.25, abs=1e-14)
 
-    def test_a_second_row_changes_the_law_of_the_first(self):
-        """p = (3/4, 1/4), q = (1/2, 1/2): a draft 0 passes one comparison with 2/3, and each row's
-        draft has two of the four.
+@pytest.mark.parametrize(("candidate", "models", "first", "expected"), TEXTBOOK)
+def test_the_listing_s_faults_are_found_exactly(candidate, models, first, expected):
+    given = {"draft": models.draft, "target": models.target, "num_drafts": models.num_drafts}
+    audit = sequence(candidate, **given)
+    told = audit.verdict, audit.method, audit.first_position
+    assert told == ("not lossless", "traced", first)
+    assert audit.prefix_variations[first - 1] == pytest.approx(float(expected), abs=1e-14)
+    assert all(one < 1e-14 for one in audit.prefix_variations[: first - 1])
 
-        Both rows 0: 9/16 · (2/3)^4 = 1/9. One row 0: 3/16 · (2/3)² = 1/12, for each row. So the
-        first row keeps 0 with 1/9 + 1/12 and else is given the residual, token 1, whatever it
-        drafted: Pr(0) = 7/36, TV = 1/2 − 7/36 = 11/36.
-        """
-        audit = sequence(
-            listing.beside_another_row(),
-            draft=same_everywhere([0.75, 0.25], 1),
-            target=same_everywhere([0.5, 0.5], 1),
-            num_drafts=1,
-        )
-        assert (audit.method, audit.first_position) == ("traced", 1)
-        assert audit.total_variation == pytest.approx(11 / 36, abs=1e-14)
 
-    def test_the_documented_figures_are_these(self):
-        text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-        rows = section(text, "textbook").splitlines()[2:]
-        assert [row.split("|")[3].strip() for row in rows] == ["1/8", "5/32", "1/4", "11/36", "–"]
+def test_the_documented_figures_are_these():
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    rows = section(text, "textbook").splitlines()[2:]
+    figures = [str(expected) for *_, expected in TEXTBOOK]
+    assert [row.split("|")[3].strip() for row in rows] == [*figures, "–"]
 
 
 def on_blocks(draft, drafts, target, uniforms):
@@ -122,11 +107,8 @@ class TestEngineTemplates:
 
     def audited(self, candidate, target=None):
         """Blocks of one draft with the same laws at both positions."""
-        models = {
-            "draft": same_everywhere(self.P, 1),
-            "target": same_everywhere(target or self.Q, 1),
-        }
-        return sampled_blocks(candidate, **models, num_drafts=1, rng=np.random.default_rng(0))
+        given = vars(one_draft(self.P, target or self.Q))
+        return sampled_blocks(candidate, **given, rng=np.random.default_rng(0))
 
     @staticmethod
     def kernel(p, x, q, generator):
@@ -246,9 +228,6 @@ class TestTransformersFunction:
             assisted.sampling_function()(
                 torch.tensor([[7]]), equal, 1, torch.cat([lower, lower], dim=1)
             )
-        uniforms = torch.tensor([[float(uniform), 0.5]])
-        ours = on_blocks(q, torch.tensor([[7]]), torch.cat([p, p], dim=1), uniforms)
-        assert ours.tokens.tolist() == [[4, -1]]
 
 
 # transformers logs and warns about how its own assisted decoding calls `generate`

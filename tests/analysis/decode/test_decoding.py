@@ -108,10 +108,12 @@ def test_other_files_are_refused_and_kept(tmp_path, content, message):
     assert path.read_bytes() == content
 
 
-def test_results_need_a_folder_that_can_be_written(tmp_path):
+def test_results_need_a_folder_and_do_not_wait_for_the_reader_of_a_pipe(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(AnalysisError, match="can be written"):
-        decode(tmp_path / "file" / "results.jsonl")
+    os.mkfifo(tmp_path / "pipe")
+    for place, message in (("file/results.jsonl", "can be written"), ("pipe", "regular file")):
+        with pytest.raises(AnalysisError, match=message):
+            decode(tmp_path / place)
 
 
 def record(decoder, prompt, lengths, seconds=0.5):
@@ -137,10 +139,7 @@ def test_efficiency_weights_calls_and_clusters_by_prompt():
     assert alone.value == 2.0 and np.isnan([alone.low, alone.high]).all()
     with pytest.raises(AnalysisError, match="no record of c"):
         efficiency([], decoder="c")
-
-
-def test_tokens_per_call_stay_between_one_and_one_more_than_the_levels():
-    """Two prompts, one at the least and one at the most: the t interval alone would be 2 ± 12.7."""
+    # two prompts, one at the least and one at the most: the t interval alone would be 2 ± 12.7
     label = "SpeculativeSampling(1)"
     found = efficiency([record(label, i, (1 + i,)) for i in range(2)], decoder=label)
     assert (found.tokens_per_call.low, found.tokens_per_call.high) == (1.0, 2.0)
@@ -314,9 +313,3 @@ def test_records_that_no_run_wrote_are_refused(tmp_path, change, message):
     )
     with pytest.raises(AnalysisError, match=message):
         list(open_results(path)[1])
-
-
-def test_results_do_not_wait_for_the_reader_of_a_pipe(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(AnalysisError, match="regular file"):
-        ResultsFile(tmp_path / "pipe", settings={}, provenance={})

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from analysis.kernels.chain import block, token_by_token
 from analysis.kernels.step import check_step, draw, probabilities
 from otm.errors import InvalidParameter, ShapeMismatch
-from tests.analysis.kernels.steps import CHAIN, KERNELS, Requests, every_kernel, texts
+from tests.analysis.kernels.steps import CHAIN, KERNELS, Requests, every_kernel
 from tests.devices import fake_cuda
 
 DRAFTED, WHOLE, EVERY = "drafted", 0, slice(None)
@@ -70,17 +69,6 @@ def test_what_is_beyond_the_drafts_is_never_read(name):
     target[:, 2:], draft[:, 1:] = torch.nan, torch.nan
     assert kernel(candidates, target, draft, *rest).tokens.equal(sound.tokens)
     assert set(sound.count.tolist()) == {1, 2}
-
-
-@pytest.mark.parametrize("kernel", [token_by_token, block])
-def test_drafts_without_a_law_are_sure(kernel):
-    requests = Requests.random(CHAIN, 200, 4, 3)
-    sure = torch.zeros_like(requests.draft[:, :3])
-    sure.scatter_(-1, requests.candidates[:, 1:, None].clamp(min=0), 1.0)
-    rest = (requests.uniforms, requests.final)
-    found = kernel(requests.candidates, requests.target, None, *rest)
-    assert found.tokens.equal(kernel(requests.candidates, requests.target, sure, *rest).tokens)
-    assert all(texts(found.tokens, found.count))
 
 
 def test_probabilities_of_logits():

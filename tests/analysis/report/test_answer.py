@@ -1,6 +1,7 @@
 """The answer: what can be drafted, what it costs, which is the fastest, and what is said of it."""
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ from analysis.report.verdict_card import (
 )
 from analysis.report.write import write_report
 from analysis.run.tree_names import tree_statistics
-from otm.engines import CostSurface, chain_expected_tokens, chain_speedup
+from otm.engines import CostSurface, chain_expected_tokens
 from otm.results.statistics import Estimate
 from otm.trees import optimal_tree, tree_expected_tokens
 from tests.analysis.report.records import advice, latency, written
@@ -199,13 +200,6 @@ def test_one_prompt_has_no_variance_and_no_single_draft_no_chain(tmp_path):
 PLAN = TreePlan("a verifier", 0, "levels", "a tree", 6, 2, (1, 2), 2.5, 2.5, None, None, 0.0)
 
 
-def test_a_chain_costs_what_it_does_in_leviathans_theorem():
-    """(1 + α + … + α^L)/(1 + L·c), Leviathan et al. 2023, Theorem 3.8."""
-    plan = dataclasses.replace(PLAN, kind="chain", nodes=7, depth=7, widths=(1,) * 7)
-    speed = sum(0.7**i for i in range(8)) / Costs.of_ratios(0.08, 0.0).of_call(plan)
-    assert speed == pytest.approx(float(chain_speedup(0.7, length=7, cost_ratio=0.08)), rel=1e-14)
-
-
 def test_a_record_of_latency_is_read_in_steps_of_plain_decoding(tmp_path):
     """Drafting at one vertex and at two, checking six between one and seven: .2 + .3 + 1.1 +
     .3·5/6.
@@ -226,32 +220,45 @@ def test_a_cost_surface_is_read_at_batch_1_and_its_first_context(tmp_path):
     places = [(batch, context) for batch in (1, 2) for context in (0, 9)]
     target = {(b, c, n): 0.02 + 0.001 * (n - 1) + c for b, c in places for n in (1, 5)}
     draft = {(batch, context): 0.004 * batch for batch, context in places}
-    path = tmp_path / "surface.json"
     surface = CostSurface.of_points(draft, target, source="by hand")
-    path.write_text(surface.to_json(), encoding="utf-8")
-    costs = read_latency(path)
+    costs = read_latency(written(tmp_path / "surface.json", json.loads(surface.to_json())))
     assert costs.most_nodes == 4 and costs.drafting(3) == pytest.approx(0.2)
     assert [costs.checking(n) for n in range(5)] == pytest.approx([1.0, 1.05, 1.1, 1.15, 1.2])
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        [],
-        {"nothing": 1},
-        latency(nodes=[1, 2, 7]),
-        latency(nodes=[0]),
-        latency(tree={"draft": [{"median": 1.0}]}),
-        latency(tree={"draft": [{"median": -1.0}] * 3, "target": [{"median": 1.0}] * 3}),
-        latency(tree={"draft": [{"median": 1.0}] * 3, "target": [{"median": float("nan")}] * 3}),
-        latency(manifest={}),
-    ],
-    ids=str,
-)
-def test_what_is_no_record_of_costs_is_refused_in_one_sentence(record, tmp_path):
-    with pytest.raises(AnalysisError) as error:
-        read_latency(written(tmp_path / "costs.json", record))
-    assert "\n" not in str(error.value)
+NO_RECORDS = [
+    *(
+        (read_latency, record)
+        for record in (
+            [],
+            {"nothing": 1},
+            latency(nodes=[1, 2, 7]),
+            latency(nodes=[0]),
+            latency(tree={"draft": [{"median": 1.0}]}),
+            latency(tree={"draft": [{"median": -1.0}] * 3, "target": [{"median": 1.0}] * 3}),
+            latency(tree={"draft": [{"median": 1.0}] * 3, "target": [{"median": math.nan}] * 3}),
+            latency(manifest={}),
+        )
+    ),
+    *(
+        (read_advice, record)
+        for record in (
+            [],
+            {"format": "otm.advice", "version": 2},
+            advice(best=None),
+            advice(step_model={}),
+            advice(rows=[{}]),
+            advice(manifest=[]),
+            advice(plain={"seconds_per_token": 0}),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("read", "record"), NO_RECORDS)
+def test_what_is_no_record_is_refused_in_one_sentence(read, record, tmp_path):
+    with pytest.raises(AnalysisError, match=r"\A[^\n]+\Z"):
+        read(written(tmp_path / "record.json", record))
 
 
 def test_missing_torn_and_endless_files_are_refused(tmp_path):
@@ -404,11 +411,18 @@ def measured(tmp_path_factory):
     return run, aggregate(run)
 
 
-def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(measured, tmp_path):
-    run, found = measured
+@pytest.fixture
+def advised(measured, tmp_path):
+    """Where the advice is, the advice, and the answer with it."""
     path = written(tmp_path / "advice.json", advice())
     told = read_advice(path)
-    answer = answer_run(run, found, None, told)
+    return path, told, answer_run(*measured, None, told)
+
+
+def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(
+    measured, advised, tmp_path
+):
+    (run, found), (path, told, answer) = measured, advised
     assert found.strata.settings[answer.first] == (0.7, 0.9) and answer.advised == answer.first
     own, said = answer.cards[answer.first], ("Speculate", "tree of 4 nodes, depth 2")
     assert "5 prompts, 77 plans" in own.basis and (own.title, own.what) == said
@@ -426,10 +440,8 @@ def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(measur
     assert "of 4 measured the one that the advice is for" in report.findings[-1]
 
 
-def test_the_sliders_stops_hold_what_the_card_says_there(measured, tmp_path):
-    run, found = measured
-    path = written(tmp_path / "advice.json", advice())
-    answer = answer_run(run, found, None, read_advice(path))
+def test_the_sliders_stops_hold_what_the_card_says_there(measured, advised):
+    (run, found), (_, _, answer) = measured, advised
     answers, stops = slider_answers(run, answer), slider_stops(answer)
     assert stops["budgets"] == [1, 2, 4, 8] and len(answers) == len(answer.plans)
     own = [points[0]["cards"][-1] for points in answers]
@@ -465,12 +477,11 @@ def test_advice_at_another_setting_gives_costs_only_and_says_so(change, measured
 
 
 @pytest.mark.parametrize(("target", "said"), [("target", 0), ("elsewhere", 1)])
-def test_costs_of_other_weights_are_pointed_at(target, said, measured, tmp_path):
-    run, found = measured
+def test_costs_of_other_weights_are_pointed_at(target, said, measured, advised):
+    (run, found), (_, told, _) = measured, advised
     weights = {"weights": {"draft": "draft", "target": target}}
     manifest = run.manifest | {"provenance": run.section("provenance") | weights}
     same = dataclasses.replace(run, manifest=manifest)
-    told = read_advice(written(tmp_path / "a.json", advice()))
     assert len(answer_run(same, found, None, told).warnings) == said
 
 
@@ -488,25 +499,6 @@ def test_do_not_speculate_stands_where_the_recommendation_stands(verdict, plain,
     told = read_advice(written(tmp_path / "a.json", record)).card
     assert told.title == title and told.boxes[0].value == f"{plain:.2f}×"
     assert (told.what == "plain decoding") == title.startswith("Do not")
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        [],
-        {"format": "otm.advice", "version": 2},
-        advice(best=None),
-        advice(step_model={}),
-        advice(rows=[{}]),
-        advice(manifest=[]),
-        advice(plain={"seconds_per_token": 0}),
-    ],
-    ids=["list", "version", "best", "costs", "rows", "manifest", "plain"],
-)
-def test_what_is_no_record_of_advise_is_refused_in_one_sentence(record, tmp_path):
-    with pytest.raises(AnalysisError) as error:
-        read_advice(written(tmp_path / "advice.json", record))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -197,11 +197,12 @@ def test_quantiles_and_histograms_are_those_of_the_rows(plain):
         assert np.abs(plain.found.histograms.coarse(0, i, 40) - counted).sum() <= 4 / 240
 
 
-def test_a_run_of_one_prompt_is_reported_without_intervals(tmp_path):
-    folder = write_run(tmp_path / "run", prompts=1, ks=(1,), temperatures=(1.0,), positions=3)
-    written = write_report(folder)
-    assert "no interval over prompts" in written.html.read_text(encoding="utf-8")
-    assert not re.search(r"\bnan\b", written.markdown.read_text(encoding="utf-8"))
+def test_an_unfinished_run_of_one_prompt_is_reported_without_intervals_and_says_so(tmp_path):
+    sizes = {"prompts": 2, "ks": (1,), "temperatures": (1.0,), "positions": 3}
+    written = write_report(write_run(tmp_path / "run", prompts_per_shard=1, shards=1, **sizes))
+    page, summary = (one.read_text(encoding="utf-8") for one in (written.html, written.markdown))
+    assert "no interval over prompts" in page and not re.search(r"\bnan\b", summary)
+    assert all("Unfinished run: 1 of 2 shards" in text for text in (page, summary))
 
 
 # ---- memory and sizes ----------------------------------------------------------------------------
@@ -328,13 +329,6 @@ def test_values_that_are_missing_are_left_out_of_their_own_mean_only(copy, plain
     assert abs(changed.found.gap_low[0].value[place] - gap) < ROUNDING
 
 
-def test_an_unfinished_run_is_reported_and_says_so(tmp_path):
-    sizes = {"ks": (1,), "temperatures": (1.0,), "positions": 3}
-    written = write_report(write_run(tmp_path / "run", shards=2, **sizes))
-    for path in (written.html, written.markdown):
-        assert "Unfinished run: 2 of 3 shards" in path.read_text(encoding="utf-8")
-
-
 def test_out_is_a_folder_that_may_be_called_anything(plain, tmp_path, printed):
     (tmp_path / "file").write_text("")
     for name in ("file", "page.html", "Summary.MD"):
@@ -353,8 +347,17 @@ def test_out_is_a_folder_that_may_be_called_anything(plain, tmp_path, printed):
 # ---- what is said --------------------------------------------------------------------------------
 
 
-def test_every_setting_has_its_own_answer(plain):
-    answer, summary = plain.answer, render_markdown(plain.shown)
+def test_every_setting_has_its_own_answer_and_every_number_is_in_the_markdown(plain):
+    answer, summary, page = (
+        plain.answer,
+        render_markdown(plain.shown),
+        set(Document(plain.page).text),
+    )
+    cells = [cell for t in plain.shown["tables"] for row in t["cells"] for cell in row[1:]]
+    for value, interval in cells:
+        assert value in summary and interval in summary
+        assert value == "" or value in page
+    assert "0.8" in summary and all(name in summary for name in ("K-SEQ", "otm.GreedyOptimal"))
     for setting, (label, card) in enumerate(plain.shown["cards"]):
         assert card == answer.cards[setting]
         assert f"| {label} | {card.title} | {card.what} |" in summary
@@ -641,15 +644,6 @@ def test_names_from_a_run_stay_text_in_markdown(hostile):
     rows = [line for line in text.splitlines() if line.startswith(("| scheme", "| optimum"))]
     assert len(rows) > 1
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
-
-
-def test_every_number_of_the_page_is_in_the_markdown(plain):
-    summary, text = render_markdown(plain.shown), set(Document(plain.page).text)
-    cells = [cell for t in plain.shown["tables"] for row in t["cells"] for cell in row[1:]]
-    for value, interval in cells:
-        assert value in summary and interval in summary
-        assert value == "" or value in text
-    assert "0.8" in summary and all(name in summary for name in ("K-SEQ", "otm.GreedyOptimal"))
 
 
 def test_what_acceptance_is_lost_to_is_told(few, plain):

@@ -14,9 +14,6 @@ from analysis.errors import AnalysisError
 from analysis.models.causal import pair_models
 from analysis.models.processing import Setting, settings_of
 from analysis.models.source import PairSource, load_source
-from analysis.report.aggregate import aggregate
-from analysis.report.plans import plans_of
-from analysis.report.reading import open_run
 from analysis.report.write import write_report
 from analysis.run import checks, loss_columns as losses
 from analysis.run.bound_columns import (
@@ -268,17 +265,6 @@ def test_a_run_keeps_its_trees_and_its_report_shows_them(tmp_path):
     assert not (unasked / "trees.json").exists()
 
 
-def test_plans_and_trees_agree_where_numbers_of_drafts_are_missing(tmp_path):
-    folder = write_run(tmp_path / "run", ks=(1, 2, 4, 8), temperatures=(1.0,), bounds=True)
-    run = open_run(folder)
-    plans = [plan for plan in plans_of(run, aggregate(run), 0, 2.0).all if plan.kind == "ranks"]
-    for scheme in write_trees(folder, read_manifest(folder))[0].schemes:
-        mine = [plan for plan in plans if plan.verifier.startswith(scheme.label)]
-        for row in scheme.rows:
-            tokens = max(plan.tokens for plan in mine if plan.nodes <= row.nodes)
-            assert tokens == pytest.approx(row.tokens.value, abs=2e-9) and tokens <= row.upper.value
-
-
 # ---- trees along texts ---------------------------------------------------------------------------
 
 
@@ -311,13 +297,16 @@ def test_columns_are_those_of_the_trees_along_the_text():
     assert float(there["likeliest_tree_n8"].iloc[0]) >= 1.0 + accepted - 1e-4
 
 
-def test_trees_want_texts_of_the_target():
-    with pytest.raises(AnalysisError, match="--positions target"):
-        check_settings(Settings(trees=(8,)))
-    short = Settings(trees=(8,), positions="target", new_tokens=DEPTH - 1)
-    with pytest.raises(AnalysisError, match="--num-tokens 16"):
-        check_settings(short)
-    assert tree_statistics(()) == []
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "--positions target"),
+        ({"positions": "target", "new_tokens": DEPTH - 1}, "--num-tokens 16"),
+    ],
+)
+def test_trees_want_texts_of_the_target(given, message):
+    with pytest.raises(AnalysisError, match=message):
+        check_settings(Settings(trees=(8,), **given))
 
 
 # ---- checks --------------------------------------------------------------------------------------
