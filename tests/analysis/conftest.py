@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -62,6 +62,14 @@ def refused(command: Callable[..., Ended]) -> Callable[..., str]:
         return ended.err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def pair() -> Any:
+    """The shipped pair, loaded once."""
+    from analysis.models.pair import load_pair
+
+    return load_pair(device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,33 @@
-"""Files appear whole or not at all, and clear words say why one cannot be written."""
+"""Files appear whole or not at all, and clear words say why one cannot be written.
+
+A reader refuses a damaged file in words that name it, or answers as if it were whole where a digest
+protects it.
+"""
 
 import hashlib
+import json
 import os
 import resource
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
+import otm
 from analysis import files
+from analysis.decode.results import ResultsFile, Task, TextRecord, open_results, prompt_name
 from analysis.errors import AnalysisError
+from analysis.models.prompts import open_prompts, prompts
+from analysis.run.runs import measure_trace_file
+from analysis.run.shards import read_shard, shard_path
+from analysis.trace.traces import open_trace
+from analysis.train.pair_training import recipe_from_json
+from otm.audit.token_log import read_log
+from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
+from tests.damage import damaged
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path):
@@ -71,3 +89,81 @@ def test_the_digest_is_that_of_names_and_bytes():
     changed[1] = np.nextafter(1.0, 2.0)
     assert files.content_digest(b"{}", ["a"], [{"a": changed}]) != expected
     assert files.content_digest(b"{}", ["b"], [{"b": column}]) != expected
+
+
+TYPED = (AnalysisError, otm.OtmError)
+
+
+def make_log(path):
+    law = [0.25, 0.5, 0.125, 0.125]
+    lines = [{"context": "a", "drafts": [i % 4], "output": i % 3, "target": law} for i in range(6)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def make_results(path):
+    file = ResultsFile(path, settings={"num_tokens": 8}, provenance={"host": "here"})
+    for decoder in ("SpeculativeSampling(3)", "DraftSelection(4, 2)"):
+        task = Task(decoder, prompt_name([1]), 0)
+        file.append(TextRecord(task, (5, 6, 7, 8), (3, 1), (2, 0), (2, 0), 3, False, 0.25))
+
+
+def make_recipe(path):
+    size = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 32, "learning_rate": 0.01}
+    sizes = {side: size | {"steps": 12} for side in ("draft", "target")}
+    path.write_text(json.dumps({"vocabulary": 300, "context": 16, "batch": 2} | sizes))
+
+
+def make_shard(path):
+    trace = write_small_trace(path.with_name("trace.safetensors"), positions=30)
+    run = path.with_name("run")
+    measure_trace_file(run, trace=trace, settings=SETTINGS)
+    path.write_bytes(shard_path(run, 0).read_bytes())
+
+
+def read_trace(path):
+    return [np.asarray(batch.position).tolist() for batch in open_trace(path).batches(rows=8)]
+
+
+READERS = {
+    "log.jsonl": (make_log, lambda path: [one.output for one in read_log(path)], False),
+    "results.jsonl": (make_results, lambda path: len([*open_results(path)[1]]), False),
+    "recipe.json": (make_recipe, lambda path: recipe_from_json(path).batch, False),
+    "prompts.jsonl": (
+        lambda path: path.write_text('{"id": 1, "text": "one"}\n{"id": 2, "text": "two"}\n'),
+        lambda path: [prompt.text for prompt in prompts(open_prompts(path))],
+        False,
+    ),
+    "prompts.parquet": (
+        lambda path: pq.write_table(pa.table({"text": ["one", "two"]}), path),
+        lambda path: [prompt.text for prompt in prompts(open_prompts(path))],
+        False,
+    ),
+    "trace.safetensors": (lambda path: write_small_trace(path, positions=20), read_trace, True),
+    "shard-00000.parquet": (make_shard, lambda path: str(read_shard(path)), True),
+}
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory):
+    """The bytes of each file, and the answer of its reader."""
+    found = {}
+    for name, (make, read, _) in READERS.items():
+        path = tmp_path_factory.mktemp("files") / name
+        make(path)
+        found[name] = path.read_bytes(), read(path)
+    return found
+
+
+@pytest.mark.parametrize("name", READERS)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(draw=st.data())
+def test_a_damaged_file_is_refused_or_read(name, undamaged, tmp_path, draw):
+    (data, expected), (_, read, protected) = undamaged[name], READERS[name]
+    path = tmp_path / name
+    path.write_bytes(draw.draw(damaged(data)))
+    try:
+        found = read(path)
+    except TYPED as error:
+        assert path.stem in str(error) and len(str(error)) < 4_000
+    else:
+        assert not protected or found == expected

@@ -63,45 +63,43 @@ def result(request):
     return found
 
 
-class TestEveryResult:
-    def test_a_notebook_shows_tables_and_a_repr_is_short(self, result):
-        page = ElementTree.fromstring(f"<div>{result._repr_html_()}</div>")  # every tag is closed
-        assert len([*page.iter("td"), *page.iter("th")]) > 4
-        assert len(repr(result)) <= LONGEST_REPR
-        assert "src=" not in result._repr_html_()
+def test_a_notebook_shows_tables_and_a_repr_is_short(result):
+    page = ElementTree.fromstring(f"<div>{result._repr_html_()}</div>")  # every tag is closed
+    assert len([*page.iter("td"), *page.iter("th")]) > 4
+    assert len(repr(result)) <= LONGEST_REPR
+    assert "src=" not in result._repr_html_()
 
-    def test_pandas_holds_the_data(self, result):
-        frame, table = result.to_pandas(), result.data()
-        assert list(frame.columns) == list(table.columns)
-        assert len(frame) == len(table.rows) > 0
-        for name, dtype in frame.dtypes.items():
-            column = [value for value in frame[name] if value is not None]
-            if column and all(isinstance(value, float) for value in column):
-                assert dtype == np.dtype(float), name
 
-    def test_latex_is_booktabs_and_escaped(self, result):
-        text = "\n".join(
-            line for line in result.to_latex().splitlines() if not line.startswith("%")
-        )
-        assert (
-            text.count(r"\toprule")
-            == text.count(r"\bottomrule")
-            == text.count(r"\begin{tabular}")
-            == len(result.tables())
-        )
-        for body in re.findall(
-            r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL
-        ):
-            for line in body[1].splitlines():
-                if line.endswith(r"\\"):
-                    assert len(re.findall(r"(?<!\\)&", line)) == len(body[0]) - 1
-        assert not re.search(r"(?<!\\)[_%#]", text)
-        assert text.isascii()
+def test_pandas_holds_the_data(result):
+    frame, table = result.to_pandas(), result.data()
+    assert list(frame.columns) == list(table.columns)
+    assert len(frame) == len(table.rows) > 0
+    for name, dtype in frame.dtypes.items():
+        column = [value for value in frame[name] if value is not None]
+        if column and all(isinstance(value, float) for value in column):
+            assert dtype == np.dtype(float), name
 
-    def test_it_is_drawn_into_the_axes_given(self, result):
-        ax = Figure().subplots()
-        assert result.plot(ax) is ax
-        assert ax.has_data()
+
+def test_latex_is_booktabs_and_escaped(result):
+    text = "\n".join(line for line in result.to_latex().splitlines() if not line.startswith("%"))
+    assert (
+        text.count(r"\toprule")
+        == text.count(r"\bottomrule")
+        == text.count(r"\begin{tabular}")
+        == len(result.tables())
+    )
+    for body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+        for line in body[1].splitlines():
+            if line.endswith(r"\\"):
+                assert len(re.findall(r"(?<!\\)&", line)) == len(body[0]) - 1
+    assert not re.search(r"(?<!\\)[_%#]", text)
+    assert text.isascii()
+
+
+def test_it_is_drawn_into_the_axes_given(result):
+    ax = Figure().subplots()
+    assert result.plot(ax) is ax
+    assert ax.has_data()
 
 
 def test_all_results_that_the_audits_give_are_tables():
@@ -136,53 +134,56 @@ def test_audits_of_records_logs_and_steps_are_drawn(tmp_path):
         assert audit.data().rows[0][1] == audit.verdict
 
 
-class TestTable:
-    table = Table(
-        columns=("name", "value"),
-        rows=(("a & b", 0.25), ("100 %", None)),
-        title="A title",
-        best=frozenset({(0, 1)}),
+TABLE = Table(
+    columns=("name", "value"),
+    rows=(("a & b", 0.25), ("100 %", None)),
+    title="A title",
+    best=frozenset({(0, 1)}),
+)
+
+
+def test_a_table_as_text():
+    assert TABLE.text().splitlines() == [
+        "A title",
+        "name      value",
+        "─────  ─────────",
+        "a & b  0.250000★",
+        "100 %         —",
+    ]
+
+
+def test_a_table_in_latex():
+    assert TABLE.latex().splitlines() == [
+        "% A title",
+        r"\begin{tabular}{lr}",
+        r"\toprule",
+        r"name & value \\",
+        r"\midrule",
+        r"a \& b & \textbf{0.250000} \\",
+        r"100 \% & --- \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    assert (
+        latex_escaped("a_b{c}\\^~")
+        == r"a\_b\{c\}\textbackslash{}\textasciicircum{}\textasciitilde{}"
     )
 
-    def test_text(self):
-        assert self.table.text().splitlines() == [
-            "A title",
-            "name      value",
-            "─────  ─────────",
-            "a & b  0.250000★",
-            "100 %         —",
-        ]
 
-    def test_latex(self):
-        assert self.table.latex().splitlines() == [
-            "% A title",
-            r"\begin{tabular}{lr}",
-            r"\toprule",
-            r"name & value \\",
-            r"\midrule",
-            r"a \& b & \textbf{0.250000} \\",
-            r"100 \% & --- \\",
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-        assert (
-            latex_escaped("a_b{c}\\^~")
-            == r"a\_b\{c\}\textbackslash{}\textasciicircum{}\textasciitilde{}"
-        )
+def test_remarks_and_long_names_are_whole_on_paper_and_wrapped_in_print():
+    name, note = "a name that is longer than what is printed", "a remark " * 20
+    table = Table(columns=("name",), rows=((name,),), notes=(note,), longest=20)
+    text, paper = table.text().splitlines(), table.latex()
+    assert text[2] == "a name that is long…"
+    assert len(text) == 6 and max(map(len, text)) <= 100
+    assert text[-1] == f"… {name}"  # what a row cuts stands below
+    assert name in paper and rf"\par{{\footnotesize {note}\par}}" in paper
+    assert name in table.html() and note in table.html()
 
-    def test_remarks_and_long_names_are_whole_on_paper_and_wrapped_in_print(self):
-        name, note = "a name that is longer than what is printed", "a remark " * 20
-        table = Table(columns=("name",), rows=((name,),), notes=(note,), longest=20)
-        text, paper = table.text().splitlines(), table.latex()
-        assert text[2] == "a name that is long…"
-        assert len(text) == 6 and max(map(len, text)) <= 100
-        assert text[-1] == f"… {name}"  # what a row cuts stands below
-        assert name in paper and rf"\par{{\footnotesize {note}\par}}" in paper
-        assert name in table.html() and note in table.html()
 
-    def test_html(self):
-        text = self.table.html()
-        assert "a &amp; b" in text and "<b>0.250000</b>" in text and "—" in text
+def test_a_table_in_html():
+    text = TABLE.html()
+    assert "a &amp; b" in text and "<b>0.250000</b>" in text and "—" in text
 
 
 def test_losses_print_a_line_each():

@@ -1,5 +1,5 @@
 """What the documents say is true: examples run, commands and options exist, tables are complete,
-cited sections are there.
+cited sections are there, headline figures are those that the code computes.
 """
 
 import ast
@@ -10,8 +10,12 @@ import io
 import re
 import shlex
 
+import numpy as np
 import pytest
 
+from figures import front
+from figures.__main__ import DEFAULT, FURTHER
+from figures.work import Work
 from otm.commands import COMMANDS
 from otm.commands.app import further, load
 from tests.contracts.calls import public_names
@@ -112,26 +116,17 @@ def test_every_command_is_in_the_table():
         )
 
 
-def test_every_figure_is_in_its_table():
-    from figures.__main__ import DEFAULT, FURTHER
-
-    table = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
-    rows = "\n".join(line for line in table.splitlines() if line.startswith("| "))
-    for name in DEFAULT:
-        assert f"| {name.removeprefix('figure')} |" in rows, f"{name} has no row"
-    for name in FURTHER:
-        assert f"`{name}`" in rows, f"{name} has no row"
-
-
-def test_every_figure_module_is_registered():
-    from figures.__main__ import DEFAULT, FURTHER
-
+def test_every_figure_is_registered_and_in_its_table():
     drawn = {
         path.stem
         for path in (ROOT / "figures").glob("*.py")
         if "\ndef draw(" in path.read_text(encoding="utf-8")
     }
-    assert drawn == set(DEFAULT + FURTHER)
+    assert drawn == {*DEFAULT, *FURTHER}
+    table = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    rows = "\n".join(line for line in table.splitlines() if line.startswith("| "))
+    for shown in (*(f"| {name[6:]} |" for name in DEFAULT), *(f"`{name}`" for name in FURTHER)):
+        assert shown in rows, f"docs/figures.md has no row for {shown}"
 
 
 def test_names_in_the_tables_of_calls_exist():
@@ -201,37 +196,41 @@ def test_exports_say_what_they_take_give_and_cost():
                 assert re.search(part, own or "", re.MULTILINE), f"{name} has no {part}"
 
 
-def test_docstrings_say_nothing_ritual():
-    """A part that has nothing to say is left out; an argument is not described by its own name."""
-    ritual = (
-        r"^\s*Always\.|Raises:\s+(?:Nothing|None)\b|Cost: (?:none|nothing|negligible)\b|^\s+(\w+): "
-        r"(?:the )?\1\.$"
-    )
-    for path in (
-        path for folder in ("otm", "analysis", "figures") for path in (ROOT / folder).rglob("*.py")
-    ):
-        found = re.search(ritual, path.read_text(encoding="utf-8"), re.MULTILINE | re.IGNORECASE)
+RITUAL = (
+    r"^\s*Always\.|Raises:\s+(?:Nothing|None)\b|Cost: (?:none|nothing|negligible)\b|^\s+(\w+): "
+    r"(?:the )?\1\.$"
+)
+"""A part that has nothing to say is left out; an argument is not described by its own name."""
+
+FELT_FOR = r"hasattr\("
+"""Capabilities are declared by types and registries, not discovered by `hasattr`."""
+
+
+@pytest.mark.parametrize(
+    ("folder", "pattern"),
+    [("otm", RITUAL), ("analysis", RITUAL), ("figures", RITUAL), ("otm", FELT_FOR)],
+    ids=["otm", "analysis", "figures", "attributes"],
+)
+def test_sources_say_nothing_ritual_and_feel_for_no_attribute(folder, pattern):
+    for path in (ROOT / folder).rglob("*.py"):
+        found = re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE | re.IGNORECASE)
         assert found is None, f"{path.relative_to(ROOT)}: {found[0]!r}"
 
 
-def test_first_sentences_name_their_object():
-    """A first sentence is understood by itself: no "What …", no "Return whether …"."""
-    dialect = r"What\b|(?:Return|Say|Tell|Give)s? (?:what|whether|how|which|that|those|it|them)\b"
+DIALECT = r"\A(?:What\b|(?:Return|Say|Tell|Give)s? (?:what|whether|how|which|that|those|it|them)\b)"
+"""A first sentence is understood by itself: no "What …", no "Return whether …"."""
+
+LOST = r"^(?:Cost|Accuracy|References?): .*\n(?:    .*\n)*(?![A-Z][a-z]+:|>>>)\S"
+"""A line that goes on with a section is indented, or the page shows it as another paragraph."""
+
+
+def test_docstrings_name_their_object_and_keep_the_lines_of_their_sections():
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef
     for path in (path for folder in ("otm", "analysis") for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             text = (ast.get_docstring(node) or "") if isinstance(node, kinds) else ""
-            assert not re.match(dialect, text), f"{path.relative_to(ROOT)}: {text[:80]!r}"
-
-
-def test_sections_of_docstrings_keep_their_lines():
-    """A line that goes on with a section is indented, or the page shows it as another paragraph."""
-    lost = r"^(?:Cost|Accuracy|References?): .*\n(?:    .*\n)*(?![A-Z][a-z]+:|>>>)\S"
-    for path in (path for folder in ("otm", "analysis") for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                found = re.search(lost, ast.get_docstring(node) or "", re.MULTILINE)
-                assert found is None, f"{path.relative_to(ROOT)}, {node.name}: {found[0]!r}"
+            found = re.search(f"{DIALECT}|{LOST}", text, re.MULTILINE)
+            assert found is None, f"{path.relative_to(ROOT)}: {found[0]!r}"
 
 
 def test_python_in_documents_parses_and_imports_what_exists():
@@ -253,3 +252,21 @@ def test_the_references_are_in_alphabetical_order():
     listed = re.findall(r"^- ([\w-]+)", theory.partition("## References")[2], re.MULTILINE)
     assert len(listed) > 50
     assert listed == sorted(listed, key=str.casefold)
+
+
+PAGES = ("README.md", "docs/index.md")
+
+
+@pytest.fixture(scope="module")
+def points():
+    """Percentage points between the optimum and the best scheme in use, by number of drafts."""
+    work = Work(samples=0, rng=np.random.default_rng(0), fast=True, tick=lambda: None)
+    data = front.compute(work)
+    return 100 * (np.array(data["optimum"]) - np.max(list(data["in_use"].values()), axis=0))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_front_picture_s_words_name_its_largest_gap(page, points):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (alternative,) = re.findall(r"!\[([^]]*)\]\([^)]*front\.png\)", text)
+    assert f"{points.max():.1f} points" in alternative

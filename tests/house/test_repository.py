@@ -166,12 +166,6 @@ def test_classes_are_abstract_or_final():
 METHODS = types.FunctionType | property | classmethod | staticmethod | functools.cached_property
 
 
-def test_no_attribute_is_felt_for():
-    """Capabilities are declared by types and registries, not discovered by `hasattr`."""
-    for path in sorted((ROOT / "otm").rglob("*.py")):
-        assert "hasattr(" not in path.read_text(encoding="utf-8"), path.relative_to(ROOT)
-
-
 def test_tests_mirror_the_tree():
     """A module's tests are found by its name (`_x`, `__main__` without the underscores); what
     crosses modules stands apart.

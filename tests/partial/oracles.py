@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from otm.partial import Completion, Interval, PartialPair, TopTokens
 KS = [1, 2, 3, 8]
 SCHEMES = {"kseq": otm.KSeq(), "recursive": otm.RecursiveRejection()}
 RACES = {"threshold": otm.Optimal(), "race": otm.Race()}  # of threshold races
-DIVERGENCES = ("total_variation", "kl_target_draft", "kl_draft_target", "harmonic_mean")
 LEVELS = [0.1, 0.5, 0.9, 1.0, 1.3, 2.0, 5.0]
 # Completions are sums of at most 30 masses here, each within a few units of roundoff, and the
 # solver HiGHS stops at 1e-9 at most.
@@ -54,30 +52,23 @@ def intervals(pair: PartialPair) -> dict[str, Interval]:
     return found | {f.name: getattr(divergences, f.name) for f in dataclasses.fields(divergences)}
 
 
-def quantity(name: str, p: np.ndarray, q: np.ndarray) -> float:
-    """Return one quantity of fully known distributions, by the library's dense functions."""
-    kind, *k = name.split()
-    if kind in RACES:
-        late = otm.Problem(draft=p, target=q, law=otm.ThresholdRace(int(k[0])))
-        return float(otm.acceptance(RACES[kind], late))
-    if kind in SCHEMES:
-        return float(otm.acceptance(SCHEMES[kind], _iid(p, q, int(k[0]))))
-    quantities: dict[str, Callable[[], float]] = {
-        # masses of sum 1 + 2u overlap by as much
-        "overlap": lambda: min(1.0, float(np.minimum(p, q).sum())),
-        "optimum": lambda: float(otm.optimal_acceptance(_iid(p, q, int(k[0])))),
-        "total_variation": lambda: total_variation(draft=p, target=q),
-        "kl_target_draft": lambda: kl_divergence(draft=p, target=q),
-        "kl_draft_target": lambda: kl_divergence(draft=q, target=p),
-        "harmonic_mean": lambda: harmonic_mean_distance(draft=p, target=q),
-    }
-    return quantities[kind]()
-
-
 def dense(p: np.ndarray, q: np.ndarray) -> dict[str, float]:
-    """Return all quantities of fully known distributions."""
-    by_k = [f"{name} {k}" for name in ("optimum", *SCHEMES, *RACES) for k in KS]
-    return {name: quantity(name, p, q) for name in ("overlap", *DIVERGENCES, *by_k)}
+    """Return all quantities of fully known distributions, by the library's dense functions."""
+    found = {
+        # masses of sum 1 + 2u overlap by as much
+        "overlap": min(1.0, float(np.minimum(p, q).sum())),
+        "total_variation": total_variation(draft=p, target=q),
+        "kl_target_draft": kl_divergence(draft=p, target=q),
+        "kl_draft_target": kl_divergence(draft=q, target=p),
+        "harmonic_mean": harmonic_mean_distance(draft=p, target=q),
+    }
+    asked = {"optimum": otm.Optimal(), **SCHEMES}
+    for k in KS:
+        problem = _iid(p, q, k)
+        late = problem.with_law(otm.ThresholdRace(k))
+        found |= {f"{name} {k}": float(otm.acceptance(one, problem)) for name, one in asked.items()}
+        found |= {f"{name} {k}": float(otm.acceptance(one, late)) for name, one in RACES.items()}
+    return found
 
 
 def assert_inside(pair: PartialPair, p: np.ndarray, q: np.ndarray) -> None:

@@ -564,20 +564,6 @@ def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path):
     np.testing.assert_array_equal(read_costs(out).target, read_costs(costs).target)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--chat-template"], "must have a chat template"),
-        (["--top-p", "7"], "top_p"),
-        (["--dtype", "int8"], "dtype"),
-        (["--prompts", "nowhere.txt"], "nowhere.txt"),
-    ],
-)
-def test_what_cannot_be_measured_ends_with_2(refused, arguments, message):
-    prompts = ("--prompts", SHIPPED_PAIR / "prompts.txt")
-    assert message in refused("advise", *prompts, "--device", "cpu", *arguments)
-
-
 def test_chats_are_written_in_the_template(tmp_path):
     from analysis.models.pair import load_pair
 

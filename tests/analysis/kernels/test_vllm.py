@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chi2
 
-from analysis.kernels.noise import uniform_rows
+from analysis.kernels.chain import block
+from analysis.kernels.noise import noise_rows, uniform_rows
 from analysis.kernels.vllm import rejection_sample
 from otm.errors import ShapeMismatch, Unsupported
 from otm.sequence import BlockVerification, SpeculativeSampling
@@ -136,6 +138,84 @@ def test_drafts_that_were_not_drawn(as_block):
     batch.arguments["draft_logits"] = None
     found = batch.called(use_block_verification=as_block)
     assert found == [batch.written(b, as_block=as_block, sure=True) for b in range(SIZE)]
+
+
+def written_in_steps(num_requests, pair, *, drafts="step", own_positions=False, as_block=True):
+    """χ² of texts of four tokens that steps of two drafts write, one after the other.
+
+    Args:
+        num_requests: how many texts.
+        pair: draft and target.
+        drafts: what keys the noise of the drafts, "position" or "step".
+        own_positions: whether each test's uniform belongs to the position of its draft.
+        as_block: or token by token.
+    """
+    p, q = (torch.tensor(row, dtype=torch.float64) for row in pair)
+    generator = torch.Generator().manual_seed(0)
+    seeds = torch.randint(-(2**62), 2**62, (num_requests,), generator=generator)
+    length = torch.zeros_like(seeds)
+    text = torch.zeros((num_requests, 8), dtype=torch.int64)
+    states = torch.arange(num_requests)
+    while (length < 4).any():
+        pos = length[:, None] + torch.arange(3)
+        keys = pos[:, :2] + (2**20 * (1 + length[:, None]) if drafts == "step" else 0)
+        tokens = (p.log() + noise_rows(seeds[:, None], keys, 2)).argmax(dim=-1)
+        tokens = torch.nn.functional.pad(tokens, (1, 0))
+        rows = q.log().expand(3 * num_requests, 2), p.log().expand(num_requests, 2, 2)
+        if own_positions:
+            by_place = uniform_rows(seeds[:, None], pos, 2, stream=1)
+            step = block(
+                tokens,
+                q.expand(num_requests, 3, 2),
+                p.expand(num_requests, 2, 2),
+                by_place[..., 0],
+                uniform_rows(seeds, length, 1, stream=2)[:, 0],
+            )
+            found, count = step.tokens, step.count
+        else:
+            found, count = rejection_sample(
+                *rows,
+                tokens.flatten(),
+                3 * torch.arange(num_requests + 1),
+                pos.flatten(),
+                states,
+                states.repeat_interleave(3),
+                torch.arange(3).repeat(num_requests),
+                torch.ones(num_requests),
+                seeds,
+                2,
+                use_block_verification=as_block,
+                draft_noise="step" if as_block else drafts,
+            )
+        going = (length < 4)[:, None] & (torch.arange(3) < count[:, None])
+        at = (length[:, None] + torch.arange(3)).clamp(max=7)
+        text.scatter_(1, at, torch.where(going, found, text.gather(1, at)))
+        length = length + torch.where(length < 4, count, 0)
+    index = (text[:, :4] * torch.tensor([8, 4, 2, 1])).sum(dim=1)
+    counts = torch.bincount(index, minlength=16).numpy()
+    wanted = num_requests * np.prod(list(itertools.product(q.tolist(), repeat=4)), axis=1)
+    return float(((counts - wanted) ** 2 / wanted).sum())
+
+
+LIMIT = chi2.isf(1e-6, 15)
+"""Of χ² of 16 texts, exceeded once in a million."""
+
+
+def test_texts_of_many_steps_have_the_target_s_law():
+    """Uniforms of tests by the drafts' own positions, which a block's next step would meet again,
+    are found.
+    """
+    pair = (0.9, 0.1), (0.5, 0.5)
+    assert written_in_steps(8_000, pair) <= LIMIT
+    assert written_in_steps(8_000, pair, own_positions=True) > LIMIT
+
+
+def test_draft_noise_by_position_is_for_tests_token_by_token():
+    """What the front refuses is biased, whatever keys the tests."""
+    pair = (0.75, 0.25), (0.25, 0.75)
+    assert written_in_steps(8_000, pair) <= LIMIT
+    assert written_in_steps(8_000, pair, drafts="position", as_block=False) <= LIMIT
+    assert written_in_steps(8_000, pair, drafts="position") > LIMIT
 
 
 def test_a_block_of_drafts_by_position_is_refused():

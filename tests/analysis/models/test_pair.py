@@ -1,5 +1,5 @@
-"""The shipped pair: loads like any other model, differs as promised, and gives the captured
-distributions.
+"""The shipped pair loads like any other model, differs as promised, and gives the captured
+distributions; the public target and the draft that was distilled for it are as good as their card.
 """
 
 import json
@@ -13,11 +13,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import otm
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
-from analysis.models import pair as pair_module
+from analysis.models import pair as pair_module, public_pair as models
+from analysis.models.causal import pair_models
 from analysis.models.pair import choose_device, load_pair
+from analysis.models.public import PUBLIC, public_folder
 from analysis.papers import captures
 from analysis.provenance import weights_digest
 from figures import figure4, figure5, front
+from figures.paths import DATA
 from tests.paths import ROOT
 
 RECORD = json.loads((SHIPPED_PAIR / "training.json").read_text(encoding="utf-8"))
@@ -126,22 +129,26 @@ def test_shipped_pair_reproduces_figure4(pair):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ['{"model_type": "llama", "hidden_size": "x"}', "[]", '{"model_type": []}', '{"a":' * 10_000],
+    ("name", "content"),
+    [
+        ("config.json", '{"model_type": "llama", "hidden_size": "x"}'),
+        ("config.json", "[]"),
+        ("config.json", '{"model_type": []}'),
+        ("config.json", '{"a":' * 10_000),
+        ("tokenizer_config.json", '{"model_max_length": "1"}'),
+    ],
+    ids=["width", "list", "type", "deep", "length"],
 )
-def test_a_damaged_configuration_is_told_in_a_message(copied_draft, content):
-    (copied_draft / "config.json").write_text(content)
-    with pytest.raises(AnalysisError, match=r"could not be loaded|tokenizer"):
-        load_pair(draft=str(copied_draft), device="cpu")
-
-
-def test_a_tokenizer_that_breaks_on_its_first_text_is_told_in_a_message(copied_draft, edit_json):
+def test_a_damaged_configuration_is_told_in_a_message(copied_draft, name, content):
     """A length that is a string is read without a word and compared with a number when something is
     encoded.
     """
-    edit_json(copied_draft / "tokenizer_config.json", model_max_length="1")
-    with pytest.raises(AnalysisError, match="could not be loaded"):
-        load_pair(target=str(copied_draft), device="cpu")
+    kept = json.loads((copied_draft / "tokenizer_config.json").read_text(encoding="utf-8"))
+    if name == "tokenizer_config.json":
+        content = json.dumps(kept | json.loads(content))
+    (copied_draft / name).write_text(content)
+    with pytest.raises(AnalysisError, match=r"could not be loaded|tokenizer"):
+        load_pair(draft=str(copied_draft), device="cpu")
 
 
 @pytest.mark.parametrize("name", ["meta", "mps", "xpu"])
@@ -168,3 +175,83 @@ def test_a_silent_hub_is_asked_once(monkeypatch):
     pair_module._answers.cache_clear()
     assert asked == [("no/where", pair_module._PATIENCE)]
     assert pair_module._PATIENCE <= 5
+
+
+DRAFT = PUBLIC["smollm2"].draft
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def public_pair():
+    return models.load_pair(target=fetched(), device="cpu")
+
+
+def fetched():
+    """The public model's short name, where it is on this machine."""
+    try:
+        public_folder("smollm2")
+    except AnalysisError:
+        pytest.skip("smollm2 is not on this machine: make public-model")
+    return "smollm2"
+
+
+def card():
+    if not DRAFT.is_dir():
+        pytest.skip("no draft for smollm2 comes with this copy")
+    return json.loads((DRAFT / "training.json").read_text(encoding="utf-8"))
+
+
+def test_the_shipped_draft_is_the_one_that_its_card_speaks_of():
+    record = card()
+    assert (DRAFT / "model.safetensors").stat().st_size < 8e6
+    assert record["target"]["weights"] == PUBLIC["smollm2"].weights
+    text = (DRAFT / "README.md").read_text(encoding="utf-8")
+    assert len(record["acceptance"]) == 6
+    for curves in record["acceptance"].values():
+        for name in ("optimum", "K-SEQ"):
+            means = [cell["mean"] for cell in curves[name]]
+            assert means == sorted(means)
+            for cell in curves[name]:
+                assert cell["mean"] <= curves["Q(S)"][0]["mean"]
+                assert f"{cell['mean']:.3f} ({cell['low']:.3f}–{cell['high']:.3f})" in text
+
+
+def test_the_draft_reaches_its_cards_acceptance_and_never_more_than_its_mass(public_pair):
+    lines = (DATA / "prompts_prose.jsonl").read_text(encoding="utf-8").splitlines()
+    prompts = torch.tensor([public_pair.encode(json.loads(line)["text"])[:6] for line in lines[:8]])
+    torch.manual_seed(0)
+    windows = public_pair.target.generate(
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=64,
+        min_new_tokens=64,
+    )
+    draft, target = (
+        torch.softmax(logits[:, 16:].double(), dim=-1) for logits in public_pair.logits(windows)
+    )
+    accepted = torch.minimum(draft, target).sum(dim=-1)
+    mass = (target * (draft > 0)).sum(dim=-1)
+    assert (accepted <= mass + 1e-12).all()
+    assert ((draft > 0).sum(dim=-1) <= card()["recipe"]["head"]).all()
+    by_window = accepted.mean(dim=1).numpy()
+    # Eight windows' mean against the card's, five of its standard errors apart at most; the card's
+    # own is far smaller.
+    error = by_window.std(ddof=1) / np.sqrt(len(by_window))
+    assert (
+        abs(by_window.mean() - card()["acceptance"]["held_prose"]["optimum"][0]["mean"]) < 5 * error
+    )
+
+
+def test_the_draft_is_a_fraction_of_the_target_and_both_answer_for_a_tree_in_one_pass(public_pair):
+    own = sum(
+        weight.numel()
+        for name, weight in public_pair.draft.named_parameters()
+        if "embed" not in name
+    )
+    head = public_pair.draft.lm_head.weight.numel()
+    assert (own + head) / public_pair.target.num_parameters() < 0.15  # what a pass reads
+    assert [model.fallback for model in pair_models(public_pair)] == [None, None]

@@ -13,7 +13,6 @@ from analysis.advise.laws import RankLaw
 from analysis.advise.walk import along_tree, tree_gains
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
-from analysis.models.pair import load_pair
 from analysis.papers import experiments, lossy_rules, text_laws
 from analysis.papers.experiments import (
     TextSums,
@@ -112,8 +111,7 @@ def test_what_is_timed_waits_for_a_quiet_machine(tmp_path, monkeypatch):
         run_experiment("mentored", work=tmp_path, out=tmp_path, num_prompts=1)
 
 
-def test_known_noise_after_one_prompt_of_the_shipped_pair():
-    pair = load_pair(device="cpu")
+def test_known_noise_after_one_prompt_of_the_shipped_pair(pair):
     found = measure_known_noise(pair, held_out_prompts(pair, 1))
     rows = {row["case"]: row for row in found["rows"]}
     assert found["contexts"] == 32
@@ -139,7 +137,7 @@ def test_rounding_to_int8():
     assert to_int8(weight).tolist() == [[127.0, 3.0, -1.0], [0.0, 0.0, 0.0]]
 
 
-def test_lossy_rules_after_one_prompt_of_the_shipped_pair(monkeypatch):
+def test_lossy_rules_after_one_prompt_of_the_shipped_pair(monkeypatch, pair):
     monkeypatch.setattr(
         lossy_rules,
         "ONE_DRAFT",
@@ -151,7 +149,6 @@ def test_lossy_rules_after_one_prompt_of_the_shipped_pair(monkeypatch):
         {name: (make, [1.0, 0.5]) for name, (make, _) in SIBLING_RULES.items()},
     )
     monkeypatch.setattr(lossy_rules, "WINDOWS", (LENGTH + 1, 2))
-    pair = load_pair(device="cpu")
     found = measure_rules(pair, held_out_prompts(pair, 1))
     assert found["num_contexts"] == 4
     rows = {row["rule"]: row for row in found["one_draft"]["rows"]}

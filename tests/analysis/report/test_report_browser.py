@@ -23,7 +23,7 @@ from tests.analysis.report.synthetic_run import (
     hostile_manifest,
     write_run,
 )
-from tests.browser import DESKTOP, LUMINANCE, PHONE, check_schemes, emulate, until, window
+from tests.browser import DESKTOP, LUMINANCE, PHONE, check_schemes, emulate, opened, until, window
 
 CHARTS = {
     "chart-speed",
@@ -33,6 +33,11 @@ CHARTS = {
     "chart-position",
     "chart-lost",
 }
+
+
+DRAWN_WIDE = (
+    "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width > 900"
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,28 +60,24 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def opened(browser, folder):
+def loaded(browser, folder):
     """The page, loaded once for the tests that do not need a fresh one."""
-    open_page(browser, folder)
+    browser.get((folder / "report.html").as_uri())
+    until(browser, "return document.documentElement.dataset.drawn === 'yes'")
     return browser
 
 
 @pytest.fixture
-def page(opened):
+def page(loaded):
     """The page with all controls where they were at first."""
-    opened.execute_script(
+    loaded.execute_script(
         "document.getElementById('back').click();"
         "for (const name of ['setting', 'drafts']) {"
         "  const menu = document.getElementById(name);"
         "  menu.value = Array.from(menu.options).find((option) => option.defaultSelected).value;"
         "  menu.dispatchEvent(new Event('change')); }"
     )
-    return opened
-
-
-def open_page(browser, folder):
-    browser.get((folder / "report.html").as_uri())
-    until(browser, "return document.documentElement.dataset.drawn === 'yes'")
+    return loaded
 
 
 def text(page, name):
@@ -93,11 +94,11 @@ def slide(page, name, value):
     )
 
 
-def test_every_chart_is_drawn_and_nothing_complains(opened):
+def test_every_chart_is_drawn_and_nothing_complains_or_is_fetched(loaded):
     """Each chart has an SVG with at least one visible path or marker per trace, and the console is
     empty.
     """
-    drawn = opened.execute_script(
+    drawn = loaded.execute_script(
         "return Object.fromEntries(Array.from(document.querySelectorAll('.chart')).map((chart) => "
         "[chart.id, {"
         " svg: chart.querySelectorAll('svg.main-svg').length, traces: chart.data.length,"
@@ -115,16 +116,9 @@ def test_every_chart_is_drawn_and_nothing_complains(opened):
             name,
             chart,
         )
-    assert opened.get_log("browser") == []
-
-
-def test_nothing_is_fetched(opened):
-    assert (
-        opened.execute_script(
-            "return performance.getEntriesByType('resource').map((entry) => entry.name)"
-        )
-        == []
-    )
+    assert loaded.get_log("browser") == []
+    fetched = "return performance.getEntriesByType('resource').map((entry) => entry.name)"
+    assert loaded.execute_script(fetched) == []
 
 
 CARD = """
@@ -212,72 +206,56 @@ def reports(tmp_path_factory):
     return made
 
 
-@pytest.fixture
-def tab(browser, opened):
-    """Another tab, for another page."""
-    browser.switch_to.new_window("tab")
-    try:
-        yield browser
-        assert browser.get_log("browser") == []
-    finally:
-        browser.close()
-        browser.switch_to.window(browser.window_handles[0])
-
-
-def test_nothing_of_one_setting_shines_through_in_another(tab, reports):
+def test_nothing_of_one_setting_shines_through_in_another(browser, loaded, reports):
     """At every other setting no number of the advice is visible, and every label and table is of
     that setting.
     """
     folder, answer = reports["advice"]
-    open_page(tab, folder)
     own = answer.cards[answer.first]
-    assert tab.execute_script("return document.getElementById('setting').value") == str(
-        answer.first
-    )
-    labels = tab.execute_script(
-        "return Array.from(document.getElementById('setting').options, (option) => "
-        "option.textContent)"
-    )
-    for setting, label in enumerate(labels):
-        choose(tab, "setting", setting)
-        said_of = tab.execute_script(
-            "return Array.from(document.querySelectorAll('[data-say=setting]'), (node) => "
-            "node.textContent)"
+    with opened(browser, folder / "report.html") as tab:
+        assert tab.execute_script("return document.getElementById('setting').value") == str(
+            answer.first
         )
-        assert set(said_of) == {label}
-        visible = tab.execute_script(
-            "return Array.from(document.querySelectorAll('[data-setting]'))"
-            ".filter((node) => !node.hidden).map((node) => node.dataset.setting)"
+        labels = tab.execute_script(
+            "return Array.from(document.getElementById('setting').options, (option) => "
+            "option.textContent)"
         )
-        assert visible and set(visible) == {str(setting)}
-        answered_here = tab.execute_script("return document.getElementById('answer').innerText")
-        assert (own.what in answered_here) == (setting == answer.first)
-        others = [other for other in labels if other != label and other not in label]
-        everything = tab.execute_script(
-            "const all = document.querySelector('main').cloneNode(true);"
-            "all.querySelectorAll('#sampling, [hidden]').forEach((node) => node.remove()); return "
-            "all.textContent"
-        )
-        assert label in everything and not any(other in everything for other in others)
+        for setting, label in enumerate(labels):
+            choose(tab, "setting", setting)
+            said_of = tab.execute_script(
+                "return Array.from(document.querySelectorAll('[data-say=setting]'), (node) => "
+                "node.textContent)"
+            )
+            assert set(said_of) == {label}
+            visible = tab.execute_script(
+                "return Array.from(document.querySelectorAll('[data-setting]'))"
+                ".filter((node) => !node.hidden).map((node) => node.dataset.setting)"
+            )
+            assert visible and set(visible) == {str(setting)}
+            answered_here = tab.execute_script("return document.getElementById('answer').innerText")
+            assert (own.what in answered_here) == (setting == answer.first)
+            others = [other for other in labels if other != label and other not in label]
+            everything = tab.execute_script(
+                "const all = document.querySelector('main').cloneNode(true);"
+                "all.querySelectorAll('#sampling, [hidden]').forEach((node) => node.remove());"
+                "return all.textContent"
+            )
+            assert label in everything and not any(other in everything for other in others)
 
 
 @pytest.mark.parametrize("name", ["latency", "advice", "loose"])
-def test_the_answer_is_above_the_fold_and_prints_on_one_page(tab, name, reports):
+def test_the_answer_is_above_the_fold_and_prints_on_one_page(browser, loaded, name, reports):
     """On a telephone, on a desktop, and on letter paper, which is shorter than A4; charts are
     afterwards drawn for the screen.
     """
-    open_page(tab, reports[name][0])
-    for size in (PHONE, DESKTOP):
-        with window(tab, *size, mobile=size == PHONE):
-            fold(tab, size)
-    paper = {"printBackground": True, "paperWidth": 8.5, "paperHeight": 11}
-    printed = base64.b64decode(tab.execute_cdp_cmd("Page.printToPDF", paper)["data"])
-    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
-    until(
-        tab,
-        "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width "
-        "> 900",
-    )
+    with opened(browser, reports[name][0] / "report.html") as tab:
+        for size in (PHONE, DESKTOP):
+            with window(tab, *size, mobile=size == PHONE):
+                fold(tab, size)
+        paper = {"printBackground": True, "paperWidth": 8.5, "paperHeight": 11}
+        printed = base64.b64decode(tab.execute_cdp_cmd("Page.printToPDF", paper)["data"])
+        assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
+        until(tab, DRAWN_WIDE)
 
 
 def fold(tab, size):
@@ -392,7 +370,7 @@ def test_names_from_the_run_are_shown_and_never_run(page):
     assert HOSTILE.split("\u2028")[0] in page.execute_script(CARD)["rows"][0]
 
 
-def test_the_policy_stops_what_escaping_might_miss(browser, opened, folder, tmp_path):
+def test_the_policy_stops_what_escaping_might_miss(browser, loaded, folder, tmp_path):
     """The page's own policy with an injected script and handler, as if escaping had failed: neither
     runs, the console says why.
     """
@@ -432,11 +410,7 @@ def test_charts_follow_their_column_and_never_scroll_the_page(page):
         assert page.execute_script("return document.querySelector('main').clientWidth") < 360
         until(page, fits)
         page.execute_script("document.body.style.width = ''")
-    until(
-        page,
-        "return document.querySelector('#chart-speed svg.main-svg').getBoundingClientRect().width "
-        "> 900",
-    )
+    until(page, DRAWN_WIDE)
     assert page.get_log("browser") == []
 
 

@@ -405,66 +405,6 @@ def test_nan_and_infinite_logits_are_named(monkeypatch, prompt_file, tmp_path, s
     assert [p.name for p in (tmp_path / "run" / "shards").iterdir()] == ["shard-00000.parquet"]
 
 
-@pytest.mark.parametrize(
-    ("content", "name", "message"),
-    [
-        (None, "absent.txt", "existing file"),
-        (b"fine\n\xff\xfe\n", "latin.txt", r"UTF-8; line 2 .*byte 5"),
-        (b"\n \n", "blank.txt", "at least one prompt"),
-        (b'{"text": "a"}\nnot json\n', "bad.jsonl", "line 2"),
-        (
-            b'{"prompt": "a"}\n',
-            "other.jsonl",
-            r"'text'; other.jsonl:1 has fields \['prompt'\]. Pass --field",
-        ),
-        (
-            b'{"text": "a"}\n{"text": 3}\n',
-            "n.jsonl",
-            r"'text' of n\.jsonl:2 is a number, not a string\. Correct it\.",
-        ),
-        (b'{"text": null}\n', "n.jsonl", r"'text' of n\.jsonl:1 is null, not a string"),
-        (b"PAR1 no", "bad.parquet", "Parquet"),
-        (
-            b'{"text": "a"}\n{"text": "b \\ud800"}\n',
-            "half.jsonl",
-            r"half\.jsonl:2 holds half a surrogate pair at character 2",
-        ),
-    ],
-)
-def test_prompts_that_cannot_be_read(refused, tmp_path, content, name, message):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    error = refused("measure", "--prompts", path, "--out", tmp_path / "run", "--device", "cpu")
-    assert re.search(message, error), error
-    assert not (tmp_path / "run").exists()
-
-
-LONG = "n" * 5_000
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("measure", "--prompts", LONG, "--out", "run"),
-        ("measure", "--prompts", "prompts.txt", "--out", LONG),
-        ("measure", "--prompts", "prompts.txt", "--draft", f"/{LONG}", "--out", "run"),
-        ("measure", "--from-trace", LONG, "--out", "run"),
-        ("measure", "--from-trace", LONG, "--out", LONG),
-        ("merge", LONG, "--out", "run"),
-        ("merge", "run", "--out", LONG),
-        ("report", LONG),
-        ("report", "run", "--out", LONG),
-    ],
-    ids=lambda arguments: " ".join(argument[:12] for argument in arguments),
-)
-def test_names_that_no_file_can_have_are_told(monkeypatch, refused, tmp_path, arguments):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "prompts.txt").write_text("Return the number.\n")
-    refused(*arguments)
-    assert {path.name for path in tmp_path.iterdir()} == {"prompts.txt"}
-
-
 def test_what_lies_beside_a_trace_is_not_read(tmp_path):
     """A link out of the folder, to a pipe without a writer or to a device, would hang; its digest
     would follow somebody's files.
@@ -481,46 +421,6 @@ def test_what_lies_beside_a_trace_is_not_read(tmp_path):
         for link, place in (("link", __file__), ("kernel", "/proc/kmsg")):
             (folder / f"{name} {link}").symlink_to(place)
     assert digests[0] == digests[1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--drafts", "0"), "numbers start at 1; got 0."),
-        (("--drafts", "8-1"), "8-1 runs backwards; write 1-8."),
-        (("--drafts", "a"), "ranges"),
-        (("--temperatures", "-1"), "must be a finite number ≥ 0; got -1.0"),
-        (("--temperatures", "nan"), "must be a finite number ≥ 0; got nan"),
-        (("--draft-temperatures", "1e400"), "must be a finite number ≥ 0; got inf"),
-        (("--top-ps", "0"), "top_p"),
-        (
-            ("--positions", "on-polcy"),
-            "'on-polcy' is not one of 'text', 'target', 'draft', 'on-policy'",
-        ),
-        (("--out", "{}/file"), "--out must be a folder"),
-        (("--out", "/proc/run"), "The folder cannot be made; choose another --out."),
-        (("--shards", "3:1"), "START:STOP"),
-        (("--workers", "0"), "greater than or equal to 1"),
-        (("--dtype", "int8"), "'float32', 'float16', 'bfloat16'"),
-        (("--dataset", "also"), "either"),
-        (("--settings", "{}/file"), "file must be TOML"),
-        (("--from-trace", "x"), "goes without"),
-    ],
-)
-def test_requests_that_make_no_sense(refused, prompt_file, tmp_path, arguments, message):
-    (tmp_path / "file").write_text("mine")
-    common = ("--prompts", prompt_file, "--device", "cpu", "--out", tmp_path / "run")
-    assert message in refused("measure", *common, *(str(a).format(tmp_path) for a in arguments))
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_run_that_never_began_leaves_no_folder(refused, prompt_file, tmp_path):
-    (tmp_path / "mine").mkdir()
-    for folder in (tmp_path / "run", tmp_path / "mine"):
-        places = ("--prompts", prompt_file, "--out", folder, "--draft", tmp_path / "missing")
-        assert "missing" in refused("measure", *places)
-    assert not (tmp_path / "run").exists()
-    assert (tmp_path / "mine").is_dir(), "a folder that was there stays"
 
 
 def test_models_that_are_no_folders_are_told(tmp_path):

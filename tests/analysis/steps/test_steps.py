@@ -9,7 +9,6 @@ import otm
 from analysis.errors import AnalysisError
 from analysis.steps.contexts import (
     along_texts,
-    check_contexts,
     stretches,
     third_by_entropy,
     written_entropy,
@@ -198,12 +197,16 @@ def test_blurred_models_are_functions_of_the_context():
 
 
 @pytest.mark.parametrize(
-    ("count", "only", "message"),
-    [(5, None, "at least 6 contexts"), (6, ["likeliest"], "Schemes are .*got 'likeliest'")],
+    ("count", "given", "message"),
+    [
+        (5, {}, "at least 6 contexts"),
+        (10, {"texts": [0, 1, 2, 3, 4] * 2}, "got 5"),
+        (6, {"only": ["likeliest"]}, "Schemes are .*got 'likeliest'"),
+    ],
 )
-def test_it_refuses_too_few_contexts_and_other_names(count, only, message):
+def test_too_few_contexts_or_texts_and_other_names_are_refused(count, given, message):
     with pytest.raises(AnalysisError, match=message):
-        nodes_of([(0,)] * count, only=only)
+        nodes_of([(0,)] * count, **given)
 
 
 def test_lists_are_those_of_single_problems():
@@ -274,10 +277,3 @@ def test_contexts_along_texts_end_with_the_text():
         target, [(0,)], count=3, apart=2, eos=None, rng=np.random.default_rng(0)
     )
     assert endless == [(0,), (0, 1, 2), (0, 1, 2, 3, 3)]
-
-
-def test_contexts_of_too_few_texts_are_refused():
-    assert check_contexts([(0,)] * 6) == list(range(6))
-    assert check_contexts([(0,)] * 7, [0, 0, 1, 2, 3, 4, 5])[0] == 0
-    with pytest.raises(AnalysisError, match="got 5"):
-        check_contexts([(0,)] * 10, [0, 1, 2, 3, 4] * 2)

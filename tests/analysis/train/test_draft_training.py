@@ -138,12 +138,6 @@ def test_a_committed_draft_is_the_one_of_its_record_and_card(folder):
     assert all(value.isfinite().all() for value in weights.values())
 
 
-def test_a_target_that_is_not_there_is_told_before_any_text_is_read(refused, tmp_path):
-    words = ("--target", tmp_path / "nowhere", "--corpus", tmp_path / "none.txt")
-    places = ("--out", tmp_path / "draft", "--work", tmp_path / "work")
-    assert "nowhere does not exist" in refused("train", *words, *places)
-
-
 def test_a_recipe_that_the_target_has_no_layers_for_is_refused(tmp_path):
     corpus = Corpus(documents=(Document("one", "text", held_out=False),), provenance={})
     with pytest.raises(AnalysisError, match="4 layers"):

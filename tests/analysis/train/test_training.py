@@ -95,19 +95,6 @@ def test_batches_depend_on_seed_and_step_only(tokens):
     assert not torch.equal(training.batch(train, RECIPE, 1, 3), training.batch(train, RECIPE, 1, 4))
 
 
-def test_short_or_unreadable_text_is_refused(tmp_path):
-    path = tmp_path / "some.txt"
-    for content, message in (
-        (None, "UTF-8"),
-        (b"caf\xe9", "UTF-8"),
-        (b"one block", "at least two blocks"),
-    ):
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(AnalysisError, match=message):
-            corpus.from_text_files([path])
-
-
 def test_docstrings_are_gathered_once_each_and_split_by_file(tmp_path):
     long = "Return a value that is long enough to be worth keeping."
     (tmp_path / "a.py").write_text(
@@ -190,9 +177,18 @@ def test_a_recipe_with_values_that_no_training_has_is_refused(tmp_path, change):
         pair_training.recipe_from_json(path)
 
 
-def test_constraints_that_are_none_are_told(tmp_path):
-    path = tmp_path / "constraints.txt"
-    for content in (b"numpy ~~ 2\n", b"\xff"):
-        path.write_bytes(content)
-        with pytest.raises(AnalysisError, match=r"constraints\.txt is not"):
-            corpus.pinned_names(path)
+@pytest.mark.parametrize(
+    ("read", "content", "message"),
+    [
+        (corpus.from_text_files, b"caf\xe9", "UTF-8"),
+        (corpus.from_text_files, b"one block", "at least two blocks"),
+        (corpus.pinned_names, b"numpy ~~ 2\n", r"some\.txt is not"),
+        (corpus.pinned_names, b"\xff", r"some\.txt is not"),
+        (corpus.from_text_files, None, "UTF-8"),
+    ],
+)
+def test_short_or_unreadable_files_are_refused(tmp_path, read, content, message):
+    path = tmp_path / ("none.txt" if content is None else "some.txt")
+    (tmp_path / "some.txt").write_bytes(content or b"")
+    with pytest.raises(AnalysisError, match=message):
+        read([path] if read == corpus.from_text_files else path)
