@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,14 +86,3 @@ def one_thread() -> Iterator[None]:
 def copied_draft(tmp_path: Path) -> Path:
     """A copy of the shipped draft that may be damaged."""
     return Path(shutil.copytree(SHIPPED_PAIR / "draft", tmp_path / "draft"))
-
-
-@pytest.fixture
-def edit_json() -> Callable[..., None]:
-    """Overwrite fields of the JSON object in a file."""
-
-    def edit(path: Path, **changes: object) -> None:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps(record | changes), encoding="utf-8")
-
-    return edit

@@ -1,5 +1,6 @@
-"""A small random trace, for tests that need no models."""
+"""A small random trace, for tests that need no models, and edits of records."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -25,3 +26,9 @@ def write_small_trace(path: Path, *, positions: int, seed: int = 0) -> Path:
         metadata={"draft_model": "random"},
     )
     return path
+
+
+def edit_json(path: Path, **changes: object) -> None:
+    """Overwrite fields of the JSON object in a file."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(record | changes), encoding="utf-8")

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from analysis.files import SHIPPED_PAIR
-from analysis.models.pair import load_pair
 from analysis.models.source import PairSource, describe_source, load_source
+from tests.analysis.traces_for_tests import edit_json
 
 
 def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path):
@@ -209,7 +209,7 @@ def test_pickled_weights_are_not_read(refused, copied_draft):
     assert "safetensors" in refused("compare", "--prompt", "x", "--draft", copied_draft)
 
 
-def test_remote_code_is_refused_unless_asked_for(refused, edit_json, copied_draft, tmp_path):
+def test_remote_code_is_refused_unless_asked_for(refused, copied_draft, tmp_path):
     """A configuration that points to its own Python file must not run it."""
     witness = tmp_path / "executed"
     (copied_draft / "modeling_evil.py").write_text(
@@ -221,7 +221,7 @@ def test_remote_code_is_refused_unless_asked_for(refused, edit_json, copied_draf
     assert not witness.exists()
 
 
-def test_padding_rows_are_cut_and_noted(edit_json, copied_draft):
+def test_padding_rows_are_cut_and_noted(copied_draft, pair):
     """Output layers padded to a round size are common: rows beyond the other model's are cut before
     the softmax.
     """
@@ -232,11 +232,11 @@ def test_padding_rows_are_cut_and_noted(edit_json, copied_draft):
     save_file(tensors, copied_draft / "model.safetensors", metadata={"format": "pt"})
     edit_json(copied_draft / "config.json", vocab_size=4160)
     source = PairSource(draft=str(copied_draft), device="cpu")
-    padded, plain = load_source(source), load_pair(device="cpu")
+    padded = load_source(source)
     assert describe_source(source)["num_tokens"] == padded.num_tokens == 4096
     assert "4096..4159" in describe_source(source)["notes"][0]
     context = padded.encode("Return the")
-    torch.testing.assert_close(padded.next_logits(context)[0], plain.next_logits(context)[0])
+    torch.testing.assert_close(padded.next_logits(context)[0], pair.next_logits(context)[0])
 
 
 @pytest.mark.parametrize("k", ["1", "2"])

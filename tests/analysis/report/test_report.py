@@ -40,6 +40,7 @@ from tests.analysis.report.synthetic_run import (
     replaced,
     write_run,
 )
+from tests.analysis.traces_for_tests import edit_json
 
 ROUNDING = 1e-12  # sums of at most 1e4 numbers in [0, 1]: relative error below 1e4 · 2^-53
 
@@ -259,10 +260,8 @@ def test_sizes_are_checked_first(
 # ---- broken runs ---------------------------------------------------------------------------------
 
 
-def edit(folder, change):
-    path = folder / "manifest.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(record | change), encoding="utf-8")
+def edit(folder, **changes):
+    edit_json(folder / "manifest.json", **changes)
 
 
 BREAKAGES = {
@@ -270,15 +269,15 @@ BREAKAGES = {
     "deep JSON": (lambda f: (f / "manifest.json").write_text("[" * 200_000), "not JSON"),
     "not UTF-8": (lambda f: (f / "manifest.json").write_bytes(b'{"a": "\xff"}'), "not JSON"),
     "a list": (lambda f: (f / "manifest.json").write_text("[]"), "schema_version"),
-    "another version": (lambda f: edit(f, {"schema_version": 3}), "schema_version is 3"),
-    "schemes no list": (lambda f: edit(f, {"schemes": {"a": 1}}), "not a list"),
-    "schemes of texts": (lambda f: edit(f, {"schemes": ["kseq"]}), "not a list of objects"),
-    "no schemes": (lambda f: edit(f, {"schemes": []}), "0 schemes"),
-    "k a string": (lambda f: edit(f, {"schemes": [{"column": "kseq_iid_k2", "k": "2"}]}), "k ≥ 1"),
-    "no column name": (lambda f: edit(f, {"schemes": [{"k": 2}]}), "'column'"),
+    "another version": (lambda f: edit(f, schema_version=3), "schema_version is 3"),
+    "schemes no list": (lambda f: edit(f, schemes={"a": 1}), "not a list"),
+    "schemes of texts": (lambda f: edit(f, schemes=["kseq"]), "not a list of objects"),
+    "no schemes": (lambda f: edit(f, schemes=[]), "0 schemes"),
+    "k a string": (lambda f: edit(f, schemes=[{"column": "kseq_iid_k2", "k": "2"}]), "k ≥ 1"),
+    "no column name": (lambda f: edit(f, schemes=[{"k": 2}]), "'column'"),
     "no shards": (lambda f: shutil.rmtree(f / "shards"), "at least one finished shard"),
     "missing column": (
-        lambda f: edit(f, {"statistics": [{"column": "other", "name": "x", "unit": ""}]}),
+        lambda f: edit(f, statistics=[{"column": "other", "name": "x", "unit": ""}]),
         "lacks 'other'",
     ),
     "truncated shard": (

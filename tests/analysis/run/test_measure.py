@@ -96,7 +96,7 @@ def same_shards(one, other):
     return [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
 
 
-def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told():
+def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told(pair):
     own = Setting(Processing(top_k=50, top_p=0.9, order="vllm"), Processing(min_p=1e-4))
     temperatures = (0.7, 1.3)
     settings = Settings(
@@ -111,7 +111,6 @@ def test_the_draft_may_have_its_own_processing_and_what_is_lost_to_it_is_told():
         rows["draft_top_p"]
     )
     assert {name for name, _, _ in loss_statistics((2,))} <= set(rows)
-    pair = load_source(CPU)
     tokens = pair.encode(TEXTS[0])
     draft, target = (side.double() for side in pair.next_logits(tokens))
     q = otm.from_logits(target, min_p=1e-4).numpy()
@@ -138,13 +137,13 @@ def test_bounds_leave_the_trees_of_the_run_and_checks_decode_them(prompt_file, t
     assert done.checked.trees == 4 * done.written and not done.checked.failures
 
 
-def test_values_are_those_of_the_library_on_the_models_logits(finished):
+def test_values_are_those_of_the_library_on_the_models_logits(finished, pair):
     """Prompt by prompt through the models, scheme by scheme through the library: no batch, no
     table.
 
     Logits in float32 differ by about 1e-5 between batch shapes, and acceptances by as much.
     """
-    pair, rows = load_source(CPU), table(finished)
+    rows = table(finished)
     rows = rows[(rows["prompt"] == 2) & (rows["top_p"] == 0.9)]
     tokens = pair.encode(TEXTS[2].strip())
     assert sorted(rows["position"]) == sorted([*range(1, len(tokens) + 1)] * 2)
@@ -229,13 +228,12 @@ def test_the_documented_way_to_read_results_gives_the_reports_numbers(finished):
 
 
 @pytest.mark.parametrize("kind", ["target", "draft", "on-policy"])
-def test_sampled_paths(kind):
+def test_sampled_paths(kind, pair):
     """A path is reproduced by its seed, differs between settings, and its contexts follow the
     prompt.
     """
     sizes = {"max_tokens": 24, "new_tokens": 12, "block": 2, "seed": 3}
     asked = Settings(positions=kind, temperatures=(0.7, 1.0), **sizes)
-    pair = load_source(CPU)
     first, second = (list(positions.windows(pair, 5, TEXTS[0], asked)) for _ in range(2))
     assert first == second
     assert [window.settings for window in first] == [tuple(settings_of([0.7], [1.0])), (PLAIN,)]
@@ -248,11 +246,10 @@ def test_sampled_paths(kind):
         assert window.contexts == whole or kind == "on-policy"
 
 
-def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target():
+def test_on_policy_contexts_leave_out_bonus_positions_and_follow_the_target(pair):
     """With one model as both, every draft is accepted: of each block of 2 drafts and a bonus token,
     two contexts are compared.
     """
-    pair = load_source(CPU)
     twin = dataclasses.replace(pair, draft=pair.target)
     prompt, uniforms = tuple(pair.encode(TEXTS[0])), np.random.default_rng(0).random((7, 3))
     output, contexts = positions.decode(twin, prompt, PLAIN, uniforms, block=2)
@@ -389,12 +386,12 @@ def test_saved_logits_are_a_trace_that_brackets_the_full_values(prompt_file, tmp
 
 
 @pytest.mark.parametrize(("side", "value"), [(0, float("nan")), (1, float("inf"))])
-def test_nan_and_infinite_logits_are_named(monkeypatch, prompt_file, tmp_path, side, value):
+def test_nan_and_infinite_logits_are_named(monkeypatch, pair, prompt_file, tmp_path, side, value):
     original = positions.Pair.logits
 
     def broken(self, rows):
         sides = [z.clone() for z in original(self, rows)]
-        if rows.shape[0] == 2 and rows[0, 0] != load_source(CPU).encode(TEXTS[0])[0]:
+        if rows.shape[0] == 2 and rows[0, 0] != pair.encode(TEXTS[0])[0]:
             sides[side][1, 3, 7] = value
         return tuple(sides)
 
