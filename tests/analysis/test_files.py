@@ -9,6 +9,7 @@ import json
 import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +22,13 @@ from analysis import files
 from analysis.decode.results import ResultsFile, Task, TextRecord, open_results, prompt_name
 from analysis.errors import AnalysisError
 from analysis.models.prompts import open_prompts, prompts
+from analysis.report.reading import read_prompts
 from analysis.run.runs import measure_trace_file
 from analysis.run.shards import read_shard, shard_path
 from analysis.trace.traces import open_trace
 from analysis.train.pair_training import recipe_from_json
 from otm.audit.token_log import read_log
+from tests.analysis.report.synthetic_run import write_run
 from tests.analysis.traces_for_tests import SETTINGS, write_small_trace
 from tests.damage import damaged
 
@@ -120,6 +123,11 @@ def make_shard(path):
     path.write_bytes(shard_path(run, 0).read_bytes())
 
 
+def make_prompts(path):
+    write_run(path.parent / "whole", prompts=2, ks=(1,), positions=2)
+    path.write_bytes((path.parent / "whole" / "prompts.parquet").read_bytes())
+
+
 def read_trace(path):
     return [np.asarray(batch.position).tolist() for batch in open_trace(path).batches(rows=8)]
 
@@ -138,6 +146,11 @@ READERS = {
         lambda path: [prompt.text for prompt in prompts(open_prompts(path))],
         False,
     ),
+    "run/prompts.parquet": (
+        make_prompts,
+        lambda path: read_prompts(SimpleNamespace(folder=path.parent), [0, 1]),
+        False,
+    ),
     "trace.safetensors": (lambda path: write_small_trace(path, positions=20), read_trace, True),
     "shard-00000.parquet": (make_shard, lambda path: str(read_shard(path)), True),
 }
@@ -149,6 +162,7 @@ def undamaged(tmp_path_factory):
     found = {}
     for name, (make, read, _) in READERS.items():
         path = tmp_path_factory.mktemp("files") / name
+        path.parent.mkdir(exist_ok=True)
         make(path)
         found[name] = path.read_bytes(), read(path)
     return found
@@ -160,6 +174,7 @@ def undamaged(tmp_path_factory):
 def test_a_damaged_file_is_refused_or_read(name, undamaged, tmp_path, draw):
     (data, expected), (_, read, protected) = undamaged[name], READERS[name]
     path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(draw.draw(damaged(data)))
     try:
         found = read(path)

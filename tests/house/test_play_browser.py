@@ -25,6 +25,7 @@ from tests.browser import (
     window,
 )
 from tests.paths import ROOT
+from tests.sequence.toys import random_pair_of_rows
 
 PAGE = ROOT / "docs" / "play.html"
 VERIFIERS = {cls.title: cls for cls in otm.verifiers.VERIFIERS}
@@ -44,35 +45,14 @@ def page(browser):
 
 
 def random_settings(rng):
-    """Pairs of every size, flat, peaked, with zeros and ties; both laws, 1 to 5 drafts, several
-    temperatures.
-    """
+    """Pairs of every size and kind; both laws, 1 to 5 drafts, several temperatures."""
     found = []
     while len(found) < SETTINGS:
-        size = int(rng.integers(2, 9))
-        p, q = rng.dirichlet(np.full(size, rng.choice([0.2, 1.0, 5.0])), size=2)
-        if rng.random() < 0.3:
-            p[rng.integers(size)] = 0.0
-        if rng.random() < 0.3:
-            q[rng.integers(size)] = 0.0
-        if rng.random() < 0.2:
-            p, q = np.round(8 * p), np.round(8 * q)
-        if rng.random() < 0.05:
-            q = p.copy()
-        live = int((p > 0).sum())
-        if live and q.any():
-            law = str(rng.choice(["i.i.d.", "without replacement"]))
-            k = int(rng.integers(1, 6 if law == "i.i.d." else min(5, live) + 1))
-            heat = float(rng.choice([1.0, 0.5, 1.7]))
-            found.append(
-                {
-                    "p": (p / p.sum()).tolist(),
-                    "q": (q / q.sum()).tolist(),
-                    "k": k,
-                    "law": law,
-                    "heat": heat,
-                }
-            )
+        p, q = random_pair_of_rows(int(rng.integers(2, 9)), rng)
+        law = str(rng.choice(["i.i.d.", "without replacement"]))
+        most = 5 if law == "i.i.d." else min(5, int((p > 0).sum()))
+        k, heat = int(rng.integers(1, most + 1)), float(rng.choice([1.0, 0.5, 1.7]))
+        found.append({"p": p.tolist(), "q": q.tolist(), "k": k, "law": law, "heat": heat})
     return found
 
 

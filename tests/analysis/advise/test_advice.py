@@ -554,10 +554,7 @@ def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path):
     assert gone["accepted"]["value"] + sum(
         part["value"] for part in gone["parts"].values()
     ) == pytest.approx(1.0, abs=1e-9)
-    assert gone["tokens"]["value"] <= gone["clairvoyant"]["value"]
     assert {one["family"] for one in record["rows"]} == {family.name for family in FAMILIES}
-    decoders = [decoder_from_text(one["decoder"]) for one in record["rows"]]
-    assert max(decoder.num_nodes for decoder in decoders) <= 4
     costs = tmp_path / "costs.json"
     costs.write_text(record["costs"]["passes"], encoding="utf-8")
     assert read_costs(costs).tokens[0] == 1

@@ -54,36 +54,22 @@ from otm.sequence import (
 from otm.sequence.randomness import Enumerated
 from otm.trees import TreeShape, acceptance_vector
 from tests.analysis.toys import Toy
+from tests.sequence.toys import random_pair_of_rows
 
 LAWS = ((kseq_survivors, otm.KSeq()), (optimal_survivors, otm.Optimal()))
 MOST = 4
 
 
-def pairs():
-    rng = np.random.default_rng(7)
-    found = [
-        (rng.dirichlet(np.full(4, shape)), rng.dirichlet(np.full(4, shape)))
-        for shape in (0.3, 1.0, 1.0, 3.0)
-    ]
-    same = rng.dirichlet(np.ones(4))
-    one = np.array([0.0, 1.0, 0.0, 0.0])
-    missing = np.array([0.0, 0.5, 0.3, 0.2])
-    return [
-        *found,
-        (same, same),
-        (one, one),
-        (missing, found[0][1]),
-        (found[0][0], missing),
-        (one, missing),
-    ]
+RNG = np.random.default_rng(7)
+PAIRS = [random_pair_of_rows(4, RNG) for _ in range(12)]
 
 
 @pytest.mark.parametrize(
     "law, verifier", LAWS, ids=lambda value: getattr(value, "__name__", str(value))
 )
-@pytest.mark.parametrize("number", range(len(pairs())))
+@pytest.mark.parametrize("number", range(len(PAIRS)))
 def test_survivors_have_the_law_of_the_enumerated_kernel(law, verifier, number):
-    p, q = pairs()[number]
+    p, q = PAIRS[number]
     tokens = np.flatnonzero(q > 0)
     found = law(
         np.tile(p, (len(tokens), 1)), np.tile(q, (len(tokens), 1)), tokens, most=MOST, eos=1
@@ -103,9 +89,9 @@ def test_survivors_have_the_law_of_the_enumerated_kernel(law, verifier, number):
         np.testing.assert_allclose(found.alive[:, m], truth[[0, 2, 3], 1:].sum(), atol=1e-13)
 
 
-@pytest.mark.parametrize("number", range(len(pairs())))
+@pytest.mark.parametrize("number", range(len(PAIRS)))
 def test_race_ranks_have_the_law_of_the_enumerated_races(number):
-    p, q = pairs()[number]
+    p, q = PAIRS[number]
     most = min(3, int((p > 0).sum()))
     coupling = otm.coupling(
         otm.Race(), otm.Problem(draft=p, target=q, law=WithoutReplacement(most))
@@ -142,7 +128,7 @@ def test_race_ranks_of_many_tokens_that_overtake():
 
 
 def test_ranks_have_the_acceptance_vector_as_their_mean():
-    p, q = pairs()[1]
+    p, q = PAIRS[1]
     exact = acceptance_vector(
         otm.RecursiveRejection(), otm.Problem(draft=p, target=q, law=WithoutReplacement(3))
     )
@@ -260,7 +246,7 @@ def test_a_tree_without_branches_walks_as_its_chain():
 
 def test_one_draft_has_the_acceptance_of_its_verifier_and_the_law_given_the_output():
     """Sums over outputs are the library's acceptances, whichever rule agrees with the draft."""
-    p, q = np.array([one for one in pairs() if (one[0] > 0).all()]).transpose(1, 0, 2)
+    p, q = np.array([one for one in PAIRS if (one[0] > 0).all()]).transpose(1, 0, 2)
     problem = otm.Problem(draft=p, target=q, law=IID(1))
     for joint, verifier in (
         (np.minimum(p, q), otm.Maximal()),

@@ -302,22 +302,6 @@ def test_a_broken_run_is_refused_in_one_sentence(name, copy, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_prompts_with_a_damaged_byte_are_read_or_refused(copy):
-    """What Parquet finds while it reads, a header or a page later, is refused as what it finds when
-    it opens.
-    """
-    run, path = open_run(copy), copy / "prompts.parquet"
-    whole = path.read_bytes()
-    refused = 0
-    for place in range(4, 300):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])
-        try:
-            reading.read_prompts(run, [0, 1])
-        except AnalysisError as error:
-            refused += "prompts.parquet" in str(error)
-    assert refused > 30
-
-
 def test_values_that_are_missing_are_left_out_of_their_own_mean_only(copy, plain):
     replaced(copy, "kseq_iid_k2", float("nan"))
     changed, place = measured(copy), list(plain.means(0)).index("kseq_iid_k2")
