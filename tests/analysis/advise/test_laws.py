@@ -61,7 +61,8 @@ MOST = 4
 
 
 RNG = np.random.default_rng(7)
-PAIRS = [random_pair_of_rows(4, RNG) for _ in range(12)]
+SMOOTH = [tuple(RNG.dirichlet(np.full(4, shape), size=2)) for shape in (0.3, 1.0, 1.0, 3.0)]
+PAIRS = [*SMOOTH, *(random_pair_of_rows(4, RNG) for _ in range(8))]
 
 
 @pytest.mark.parametrize(
