@@ -7,6 +7,7 @@ import torch
 
 from analysis.models.processing import AS_THEY_ARE, Setting
 from analysis.rules.rules import Reader, Sizes
+from analysis.steps.texts import SampledText
 from otm import Processing
 from otm.engines import AcceptanceRecord
 from otm.engines.records import Tally
@@ -53,6 +54,23 @@ def toy_reader(
     )
     draft, target = (Toy(model, one) for model, one in zip(pair, setting, strict=True))
     return Reader(draft, target, setting=setting, sizes=sizes, eos=eos)  # type: ignore[arg-type]
+
+
+def text_of(tokens: Sequence[int], draft: MarkovModel, target: MarkovModel) -> SampledText:
+    """Return the text of some tokens after token 0, with both models' laws along it."""
+    contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
+    p, q = (model.next_batch(contexts) for model in (draft, target))
+    return SampledText((0,), np.array(tokens), p, q)
+
+
+def sampled_text(
+    draft: MarkovModel, target: MarkovModel, rng: np.random.Generator, length: int
+) -> SampledText:
+    """Return a text that the target writes after token 0."""
+    tokens = [0]
+    while len(tokens) <= length:
+        tokens.append(int(rng.choice(target.num_tokens, p=target.next(tokens))))
+    return text_of(tokens[1:], draft, target)
 
 
 def record_of(*parts: Tally, unit: str = "server", length: int | None = None) -> AcceptanceRecord:

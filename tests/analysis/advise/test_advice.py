@@ -52,7 +52,7 @@ from otm.sequence import (
     markov_pair,
 )
 from otm.trees import TreeShape
-from tests.analysis.toys import Toy
+from tests.analysis.toys import Toy, sampled_text
 
 MODEL = StepModel((1e-3, 0.0), ((0, 8, 64), (4e-3, 5e-3, 12e-3)), {})
 PASSES = CostSurface.of_points(
@@ -229,7 +229,7 @@ def test_the_scale_is_that_of_the_first_texts_and_stays():
     (family,) = (one for one in FAMILIES if one.name == "tree on shared noise")
     for similarity in (0.99, 0.3):
         draft, target = markov_pair(8, similarity=similarity, rng=rng)
-        texts = [sampled_text(draft, target, rng) for _ in range(SCALE_TEXTS + 1)]
+        texts = [sampled_text(draft, target, rng, 39) for _ in range(SCALE_TEXTS + 1)]
         first = tuple(texts[:SCALE_TEXTS])
         laws = [
             family.law(
@@ -244,14 +244,6 @@ def test_the_scale_is_that_of_the_first_texts_and_stays():
         assert plans and {plan.decoder.scale for plan in plans} == {laws[0].scale}
         scales.append(laws[0].scale)
     assert scales[0] < 0.5 * scales[1]
-
-
-def sampled_text(draft, target, rng):
-    tokens = [0]
-    while len(tokens) < 40:
-        tokens.append(int(rng.choice(target.num_tokens, p=target.next(tokens))))
-    p, q = (np.array([model.next([x]) for x in tokens[:-1]]) for model in (draft, target))
-    return SampledText((0,), np.array(tokens[1:]), p, q)
 
 
 def test_what_limits_is_what_would_help_most_or_no_single_part():

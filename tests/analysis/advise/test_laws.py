@@ -30,7 +30,6 @@ from analysis.advise.walk import (
 from analysis.models.from_logits import UNLIMITED
 from analysis.steps.likeliest_trees import match_law
 from analysis.steps.noise_trees import noise_given, noise_law
-from analysis.steps.texts import SampledText
 from otm import Processing, optimal_acceptance
 from otm.drafts import IID, WithoutReplacement
 from otm.drafts.base import enumerate_drafts
@@ -53,7 +52,7 @@ from otm.sequence import (
 )
 from otm.sequence.randomness import Enumerated
 from otm.trees import TreeShape, acceptance_vector
-from tests.analysis.toys import Toy
+from tests.analysis.toys import Toy, sampled_text, text_of
 from tests.sequence.toys import random_pair_of_rows
 
 LAWS = ((kseq_survivors, otm.KSeq()), (optimal_survivors, otm.Optimal()))
@@ -154,15 +153,10 @@ def test_ranks_have_the_acceptance_vector_as_their_mean():
 DRAFT, TARGET = markov_pair(3, similarity=0.4, rng=np.random.default_rng(5))
 
 
-def text_of(tokens, draft=DRAFT, target=TARGET):
-    contexts = [(0, *tokens[:i]) for i in range(len(tokens))]
-    p, q = (model.next_batch(contexts) for model in (draft, target))
-    return SampledText((0,), np.array(tokens), p, q)
-
-
 def mean_over_texts(value, length=3):
     """Average over every text of the target."""
-    texts = map(text_of, itertools.product(range(3), repeat=length))
+    every = itertools.product(range(3), repeat=length)
+    texts = [text_of(tokens, DRAFT, TARGET) for tokens in every]
     return sum(text.target[np.arange(length), text.tokens].prod() * value(text) for text in texts)
 
 
@@ -270,7 +264,7 @@ def test_block_verification_yields_its_exact_step():
     exact = [exactly(BlockVerification(length)) for length in (1, 2, 3)]
     assert mean_over_texts(tokens) == pytest.approx(exact, abs=1e-12)
     # the last draft may end the text, which is not counted: token 1 is drafted after (0, 0)
-    text = text_of((0, 0))
+    text = text_of((0, 0), DRAFT, TARGET)
     whole, ending = (along_block(text, most=2, starts=1, eos=eos)[-1] for eos in (None, 1))
     p, q = text.draft[1], text.target[1]
     odds = text.draft[0, 0] / text.target[0, 0]
@@ -300,10 +294,7 @@ def test_trees_on_the_noise_of_a_text_yield_what_trees_on_noise_do():
     rng, found = np.random.default_rng(0), []
     how = {"scale": 0.7, "sizes": (4,), "depth": 3}
     for _ in range(500):
-        tokens = [0]
-        while len(tokens) < 4:
-            tokens.append(int(rng.choice(3, p=TARGET.next(tokens))))
-        text = text_of(tuple(tokens[1:]))
+        text = sampled_text(DRAFT, TARGET, rng, 3)
         noise = noise_given(text, rng)
         np.testing.assert_array_equal((np.log(text.target) + noise).argmax(axis=1), text.tokens)
         law = noise_law(DRAFT, text, noise=noise, **how, starts=1, eos=None)

@@ -123,21 +123,17 @@ class Batch:
 
 
 @RULES
-@pytest.mark.parametrize("num_drafted", [4, 3])
+@pytest.mark.parametrize("num_drafted", [4, 3, None])
 def test_requests_side_by_side_are_the_library_s_one_by_one(as_block, num_drafted):
-    batch = Batch.random(3, num_drafted=num_drafted)
+    """Of drafts over the whole vocabulary, over less of it, and of drafts that were not drawn."""
+    sure = num_drafted is None
+    batch = Batch.random(3, num_drafted=num_drafted or 4)
+    if sure:
+        batch.arguments["draft_logits"] = None
     found = batch.called(use_block_verification=as_block)
-    assert found == [batch.written(b, as_block=as_block, sure=False) for b in range(SIZE)]
-    assert {1, 2, 3} <= {len(text) for text in found}
+    assert found == [batch.written(b, as_block=as_block, sure=sure) for b in range(SIZE)]
+    assert {1, 2, 3 - sure} <= {len(text) for text in found}
     assert batch.called(use_block_verification=as_block, use_fp64=True) == found
-
-
-@RULES
-def test_drafts_that_were_not_drawn(as_block):
-    batch = Batch.random(4)
-    batch.arguments["draft_logits"] = None
-    found = batch.called(use_block_verification=as_block)
-    assert found == [batch.written(b, as_block=as_block, sure=True) for b in range(SIZE)]
 
 
 def written_in_steps(num_requests, pair, *, drafts="step", own_positions=False, as_block=True):
