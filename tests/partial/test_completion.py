@@ -54,37 +54,28 @@ def test_closest_curve_is_highest_at_every_level_at_once():
             )
 
 
-def test_pairs_that_cannot_be():
-    half, wide = (
-        TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25]),
-        TopTokens(tokens=[[0, 1]], probabilities=[[0.5, 0.25]]),
-    )
-    for arguments, error, message in (
-        ({"draft": half, "target": wide}, otm.errors.ShapeMismatch, "same leading axes"),
-        (
-            {"draft": half, "target": half, "num_tokens": 1},
-            otm.errors.InvalidParameter,
-            "exceed every listed",
-        ),
-        (
-            {"draft": half, "target": half, "num_tokens": 2},
-            otm.errors.InvalidDistribution,
-            "cannot hold its tail",
-        ),
-        ({"draft": half, "target": [0.5, 0.5]}, otm.errors.InvalidParameter, "TopTokens.of"),
-        (
-            {
-                "draft": half,
-                "target": TopTokens(tokens=[2, 3], probabilities=[0.5, 0.5]),
-                "num_tokens": 3,
-            },
-            otm.errors.InvalidParameter,
-            "exceed every listed",
-        ),
-    ):
-        with pytest.raises(error, match=message):
-            PartialPair(**arguments)
-    pair = PartialPair(draft=half, target=half)
-    for bad in ([], [0], 0, "2", [1.5]):
-        with pytest.raises(otm.errors.InvalidParameter):
-            partial.optimal_acceptance(pair, k=bad)
+HALF = TopTokens(tokens=[0, 1], probabilities=[0.5, 0.25])
+WIDE = TopTokens(tokens=[[0, 1]], probabilities=[[0.5, 0.25]])
+FAR = TopTokens(tokens=[2, 3], probabilities=[0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "error", "message"),
+    [
+        (WIDE, {}, otm.errors.ShapeMismatch, "same leading axes"),
+        (HALF, {"num_tokens": 1}, otm.errors.InvalidParameter, "exceed every listed"),
+        (HALF, {"num_tokens": 2}, otm.errors.InvalidDistribution, "cannot hold its tail"),
+        ([0.5, 0.5], {}, otm.errors.InvalidParameter, "TopTokens.of"),
+        (FAR, {"num_tokens": 3}, otm.errors.InvalidParameter, "exceed every listed"),
+    ],
+    ids=["axes", "one token", "two tokens", "a list", "three tokens"],
+)
+def test_pairs_that_cannot_be(target, more, error, message):
+    with pytest.raises(error, match=message):
+        PartialPair(draft=HALF, target=target, **more)
+
+
+@pytest.mark.parametrize("bad", [[], [0], 0, "2", [1.5]], ids=str)
+def test_numbers_of_drafts_that_cannot_be(bad):
+    with pytest.raises(otm.errors.InvalidParameter):
+        partial.optimal_acceptance(PartialPair(draft=HALF, target=HALF), k=bad)

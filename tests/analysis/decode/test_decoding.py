@@ -169,19 +169,20 @@ def test_speed_is_measured_against_plain_decoding_of_the_same_prompts():
     assert alone.value == pytest.approx(2.0) and np.isnan([alone.low, alone.high]).all()
 
 
-def test_plain_decoding_ends_with_the_text():
+@pytest.mark.parametrize(
+    ("decoder", "eos", "wanted"),
+    [
+        (None, 2, ((1, 2), True, 0)),
+        (None, None, ((1, 2, 0, 1, 2), False, 0)),
+        (SpeculativeSampling(2), 2, ((1, 2), True, 2)),
+    ],
+)
+def test_decoding_ends_with_the_text(decoder, eos, wanted):
     """The tokens 1, 2, 0, 1, … are certain."""
     model, task = MarkovModel(np.eye(3)[[1, 2, 0]]), Task(PLAIN, prompt_name([0]), 0)
-
-    def decoded(decoder, eos):
-        models = {"draft": model, "target": model}
-        rng = np.random.default_rng(0)
-        text = decode_text(decoder, [0], **models, num_tokens=5, rng=rng, eos=eos, task=task)
-        return text.tokens, text.ended, text.drafted
-
-    assert decoded(None, 2) == ((1, 2), True, 0)
-    assert decoded(None, None) == ((1, 2, 0, 1, 2), False, 0)
-    assert decoded(SpeculativeSampling(2), 2) == ((1, 2), True, 2)
+    how = {"draft": model, "target": model, "rng": np.random.default_rng(0)}
+    text = decode_text(decoder, [0], **how, num_tokens=5, eos=eos, task=task)
+    assert (text.tokens, text.ended, text.drafted) == wanted
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
+from transformers import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from analysis.kernels.generation import DECODERS, Speculative
 from otm.errors import InvalidDistribution, InvalidParameter, Unsupported
@@ -149,22 +153,31 @@ def test_stopping_criteria_see_every_token(target):
     assert len(found) == 3 and seen == [3, 4, 5]
 
 
-def test_what_would_go_unread_and_nan_are_refused_by_name(target, near):
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"attention_mask": torch.tensor([[1, 0]])}, Unsupported, "padding on their left only"),
+        ({"num_beams": 2}, Unsupported, "num_beams"),
+        ({"return_dict_in_generate": True}, Unsupported, "return_dict_in_generate"),
+        ({"prompt_lookup_num_tokens": 3}, Unsupported, "prompt_lookup_num_tokens"),
+        (
+            {"logits_processor": [lambda _, scores: scores * torch.nan]},
+            InvalidDistribution,
+            "LlamaForCausalLM gave NaN",
+        ),
+    ],
+    ids=["padding", "beams", "record", "lookup", "NaN"],
+)
+def test_what_would_go_unread_and_nan_are_refused_by_name(target, near, given, error, message):
     loop = Speculative(near, decoder="block verification", length=2)
-    with pytest.raises(Unsupported, match="padding on their left only"):
-        looped(target, loop, attention_mask=torch.tensor([[1, 0]]))
-    for name, value in (
-        ("num_beams", 2),
-        ("return_dict_in_generate", True),
-        ("prompt_lookup_num_tokens", 3),
-    ):
-        with pytest.raises(Unsupported, match=name):
-            looped(target, loop, **{name: value})
+    with pytest.raises(error, match=message):
+        looped(target, loop, **given)
+
+
+def test_a_filled_cache_and_a_decoder_that_is_none_are_refused(target, near):
     with torch.inference_mode():
         cache = target(IDS[:, :1]).past_key_values
     with pytest.raises(Unsupported, match="past_key_values"):
-        looped(target, loop, past_key_values=cache)
+        looped(target, Speculative(near, length=2), past_key_values=cache)
     with pytest.raises(InvalidParameter, match="block K-SEQ"):
         Speculative(near, decoder="best")
-    with pytest.raises(InvalidDistribution, match="LlamaForCausalLM gave NaN"):
-        looped(target, loop, logits_processor=[lambda _, scores: scores * torch.nan])
