@@ -81,18 +81,21 @@ def test_gold():
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e-300, 1e-9, 40.0, 1e100])
-def test_far_and_near(shift):
-    """Equal laws accept everything, far ones next to nothing, and nothing leaves [0, 1]."""
-    for verifier, law in [
+@pytest.mark.parametrize(
+    ("verifier", "law"),
+    [
         (otm.Optimal(), otm.IID(3)),
         (otm.KSeq(), otm.IID(3)),
         (otm.RecursiveRejection(), otm.IID(3)),
         (otm.Race(), otm.ThresholdRace(3)),
         (otm.Optimal(), otm.ThresholdRace(3)),
-    ]:
-        found = acceptance(verifier, GaussianCurve(shift), law)
-        assert found == pytest.approx(1.0 if shift < 1 else 0.0, abs=1e-8)
-        assert 0.0 <= found <= 1.0
+    ],
+)
+def test_far_and_near(verifier, law, shift):
+    """Equal laws accept everything, far ones next to nothing, and nothing leaves [0, 1]."""
+    found = acceptance(verifier, GaussianCurve(shift), law)
+    assert found == pytest.approx(1.0 if shift < 1 else 0.0, abs=1e-8)
+    assert 0.0 <= found <= 1.0
 
 
 @pytest.mark.parametrize(

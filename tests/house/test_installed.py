@@ -104,9 +104,7 @@ def test_commands_run_outside_the_checkout(installed):
         for name in ("audit", "measure", "compare", "report", "decode", "latency", "merge")
     )
     assert installed.otm("--version").stdout.startswith("otm 0.")
-    told = installed.otm("measure", "--help")
-    assert told.returncode == 0 and "otm measure" in told.stdout, told.stderr
-    small = (
+    small = [
         "--device",
         "cpu",
         "--workers",
@@ -117,14 +115,12 @@ def test_commands_run_outside_the_checkout(installed):
         "1,2",
         "--prompt-tokens",
         "8",
-    )
+    ]
     measured = installed.otm("measure", "--prompts", str(PROMPTS), "--out", "RUN", *small)
     assert measured.returncode == 0, measured.stderr
     reported = installed.otm("report", "RUN")
     assert reported.returncode == 0, reported.stderr
     assert (installed.folder / "RUN" / "report.html").is_file()
-    refused = installed.otm("report", "NOWHERE")
-    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
     where = installed.python("import otm_analysis, otm; print(otm_analysis.__file__, otm.__file__)")
     assert str(ROOT) not in where
 

@@ -359,10 +359,6 @@ def test_it_fits_and_needs_no_colours(page, size):
             assert not given or f"gap {given[1]} %" in found["meter"], chosen
 
 
-def test_it_is_one_file_that_asks_nobody(page):
-    check_alone(page, PAGE)
-
-
 CHOSEN = """
 for (const [name, value] of arguments[0]) {
   const menu = document.getElementById(name); menu.value = value; menu.dispatchEvent(new Event("change")); }
@@ -386,9 +382,7 @@ def test_menus_keep_the_bars_and_say_what_they_change(page):
     assert choose(("verifier", "optimal"))[1] == ""
 
 
-def test_links_lead_somewhere(page):
+def test_it_is_one_file_with_links_and_dark_where_the_system_is(page):
+    check_alone(page, PAGE)
     check_links(page, PAGE, "start/install.md", "index.md")
-
-
-def test_it_is_dark_where_the_system_is(page):
     check_schemes(page)

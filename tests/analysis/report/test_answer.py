@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -261,11 +260,11 @@ def test_what_is_no_record_is_refused_in_one_sentence(read, record, tmp_path):
         read(written(tmp_path / "record.json", record))
 
 
-def test_missing_torn_and_endless_files_are_refused(tmp_path):
+@pytest.mark.parametrize("name", ["torn.json", "missing.json", "/dev/zero"])
+def test_missing_torn_and_endless_files_are_refused(name, tmp_path):
     (tmp_path / "torn.json").write_text('{"tree": ', encoding="utf-8")
-    for path in (tmp_path / "torn.json", tmp_path / "missing.json", Path("/dev/zero")):
-        with pytest.raises(AnalysisError, match=r"cannot be read as a record .*Pass its JSON file"):
-            read_latency(path)
+    with pytest.raises(AnalysisError, match=r"cannot be read as a record .*Pass its JSON file"):
+        read_latency(tmp_path / name)
 
 
 CHAIN = TreePlan("chains", -1, "chain", "chain of 1", 1, 1, (1,), 1.5, 1.5, 1e-4, 2e-4, 0.7)
