@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import otm
 from analysis.errors import AnalysisError
 from analysis.files import SHIPPED_PAIR
-from analysis.models import pair as pair_module, public_pair as models
+from analysis.models import pair as pair_module
 from analysis.models.causal import pair_models
 from analysis.models.pair import choose_device, load_pair
 from analysis.models.public import PUBLIC, public_folder
@@ -185,7 +185,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def public_pair():
-    return models.load_pair(target=fetched(), device="cpu")
+    return load_pair(target=fetched(), device="cpu")
 
 
 def fetched():
