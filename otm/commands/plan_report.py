@@ -375,8 +375,8 @@ def _limits(plan: LengthPlan, record: AcceptanceRecord) -> Iterator[str]:
     reached = {choice.reach for choice in plan.choices}
     most = "1 draft is" if plan.measured == 1 else f"{plan.measured} drafts are"
     limits = {
-        f"{star}{most} the most that were measured: more may pay. Run the engine with more, or --extend {2 * plan.measured}.": "at the limit"
-        in reached,
+        f"{star}{most} the most that were measured: more may pay. Run the engine with more, or "
+        f"--extend {2 * plan.measured}.": "at the limit" in reached,
         f"beyond {plan.measured} drafts acceptance is extrapolated, at the last position's rate.": (
             "beyond" in reached
         ),
@@ -480,7 +480,7 @@ def _lengths(lengths: Sequence[int]) -> str:
     named = f"{drafting[0]}" if single else f"{drafting[0]} to {drafting[-1]}"
     if len(drafting) not in (1, drafting[-1] - drafting[0] + 1):
         named = ", ".join(map(str, drafting))
-    return f"{named} draft{'' if single else 's'}"
+    return f"{named} draft{'' if drafting == [1] else 's'}"
 
 
 def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:

@@ -7,15 +7,14 @@ import dataclasses
 import itertools
 import re
 import sys
-import tempfile
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TextIO
 
 from otm.commands.plan_costs import by_drafts
 from otm.engines import (
     AcceptanceRecord,
+    parse_models,
     read_models,
     record_of_counts,
     record_of_mean,
@@ -60,10 +59,7 @@ def read_source(source: str) -> dict[str, AcceptanceRecord]:
     """Return the records in a file or at an address, by name of the model."""
     if "://" not in source:
         return read_models(source)
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder) / "page"
-        page.write_text(fetch_page(source), encoding="utf-8")
-        return read_models(page)
+    return parse_models(fetch_page(source))
 
 
 def single(models: dict[str, AcceptanceRecord], name: str | None) -> AcceptanceRecord:

@@ -309,7 +309,7 @@ def test_what_ran_is_kept_where_no_measured_length_is_faster(capsys, file):
     file.write_text(f"{text}acc per pos = (0.800, 0.800)\n", encoding="utf-8")
     printed = answer(capsys, file, "--draft-ms", "1", "--target-ms", "20")
     assert printed.startswith("KEEP WHAT RAN: 4 drafts a step, 3.00 x plain decoding no measured")
-    assert "faster: 2 drafts give 2.36 x (" in printed and "lie beyond the record's list" in printed
+    assert "faster: 2 drafts, 2.36 x (" in printed and "lie beyond the record's list" in printed
     several = answer(capsys, file, "--draft-ms", "1", "--target-ms", "20", "--batch-sizes", "1,2")
     assert several.startswith("KEEP WHAT RAN in 2 of 2 cells")
     assert "ran: no measured length is faster" in answer(capsys, file)

@@ -171,6 +171,7 @@ def on_a_file(reader: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a reader to read a good file where no path is given."""
     good = {
         "read_acceptance": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}',
+        "read_models": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}',
         "read_costs": engines.CostSurface.flat(draft=0.002, target=0.020).to_json(),
     }
 
@@ -695,7 +696,13 @@ CALLS: list[Call] = [
         engines.parse_acceptance,
         {"text": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}'},
     ),
+    (
+        engines.parse_models,
+        {"text": '{"spec_verify_ct": 4, "spec_accept_histogram": [2, 1, 1]}'},
+    ),
     (on_a_file(engines.read_acceptance), {"path": None}),
+    (on_a_file(engines.read_models), {"path": None}),
+    (otm.show_versions, {}),
     (on_a_file(engines.read_costs), {"path": None}),
     (
         engines.plan_lengths,

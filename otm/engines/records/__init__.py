@@ -13,7 +13,13 @@ from otm.engines.records.estimates import (
     request_mean,
     survival_bounds,
 )
-from otm.engines.records.reader import FORMS, parse_acceptance, read_acceptance, read_models
+from otm.engines.records.reader import (
+    FORMS,
+    parse_acceptance,
+    parse_models,
+    read_acceptance,
+    read_models,
+)
 from otm.engines.records.record import AcceptanceRecord
 from otm.engines.records.tally import Tally
 from otm.engines.records.typed import (
@@ -37,6 +43,7 @@ __all__ = [
     "kaplan_meier",
     "mean_bounds",
     "parse_acceptance",
+    "parse_models",
     "read_acceptance",
     "read_models",
     "record_of_counts",

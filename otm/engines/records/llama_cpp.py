@@ -271,8 +271,8 @@ def _request_notes(served: list[_Request], found: int) -> Iterator[str]:
     idle, steps = sum(map(_idle, served)), sum(map(_sure_steps, served))
     if any(one.calls is None for one in served):
         yield (
-            "Only calls that drafted are counted: exact for a draft model; n-gram drafters and "
-            'thresholds decline, which "eval time" lines would tell.'
+            "Calls that drafted nothing, as n-gram drafters leave some, are not counted: eval time "
+            "lines would tell them."
         )
     elif idle and abs(idle - steps) <= 0.02 * steps:
         yield (

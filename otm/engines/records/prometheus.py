@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from otm.engines.records.document import Document, Form, contiguous, count, number
-from otm.engines.records.record import AcceptanceRecord
+from otm.engines.records.record import UNCOUNTED, AcceptanceRecord
 from otm.engines.records.sglang_log import drafts_of
 from otm.engines.records.tally import Tally, told_apart
 from otm.errors import InvalidParameter
@@ -156,22 +156,19 @@ def _by_position(found: list[Sample]) -> dict[str, Any]:
     told = {name: {one.name for one in page} for name, page in by_engine.items()}
     engines = {name for name, series in told.items() if f"{_COUNTER}drafts" in series}
     # Engines whose series are not all there are added up.
-    complete = all(told[name] >= _ALL for name in engines) and len(engines) > 1
+    complete = all(told[name] >= _ALL for name in engines) and len(by_engine) > 1
     pages = (
-        {f"engine {name}": by_engine[name] for name in engines} if complete else {"server": found}
+        {name: by_engine[name] for name in engines}
+        if complete
+        else {" ".join(by_engine) if len(by_engine) == 1 else "": found}
     )
-    tallies = [_tally(page, name) for name, page in sorted(pages.items())]
+    tallies = [
+        _tally(page, f"engine {name}" if name else "server") for name, page in sorted(pages.items())
+    ]
     drafting = [one for one in tallies if one is not None]
     if not drafting or not any(one.steps for one in drafting):
         raise InvalidParameter(_nothing(found))
-    unknown = (
-        ()
-        if _generated(found)
-        else (
-            "Only calls that drafted are counted: exact for a draft model, EAGLE or MTP; with "
-            "n-gram and suffix drafters the page's generated tokens would tell the others.",
-        )
-    )
+    unknown = () if _generated(found) else (UNCOUNTED,)
     several = (f"{len(drafting)} engines, added up.",) if len(drafting) > 1 else ()
     notes = (_RUNNING, *several, *told_apart(drafting), *unknown)
     return {"parts": tuple(drafting), "convention": "drafts only", "notes": notes}
@@ -225,7 +222,7 @@ def _idle(found: list[Sample], drafts: float, accepted: float | None) -> float:
 
 
 def _nothing(found: list[Sample]) -> str:
-    """Return what an error says of a page without drafts."""
+    """Return the message of the error on a page without drafts."""
     tokens = _generated(found)
     if tokens:
         return (

@@ -143,7 +143,7 @@ def parse_acceptance(text: str) -> AcceptanceRecord:
 
 
 def read_models(path: str | os.PathLike[str]) -> dict[str, AcceptanceRecord]:
-    """Read the records of all models in a file, by name of the model.
+    r"""Read the records of all models in a file, by name of the model.
 
     Args:
         path: as for `read_acceptance`.
@@ -155,12 +155,46 @@ def read_models(path: str | os.PathLike[str]) -> dict[str, AcceptanceRecord]:
         InvalidParameter, TooLarge: as `read_acceptance` does.
 
     Cost: O(length of the file).
+
+    >>> import pathlib, tempfile
+    >>> line = 'vllm:spec_decode_num_{}_total{{model_name="{}"}} {}'
+    >>> counts = ("drafts", "a", 10), ("accepted_tokens", "a", 14)
+    >>> counts += ("drafts", "b", 30), ("accepted_tokens", "b", 30)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "metrics.txt"
+    ...     _ = file.write_text("\n".join(line.format(*one) for one in counts))
+    ...     {name: record.mean for name, record in read_models(file).items()}
+    {'a': 2.4, 'b': 2.0}
     """
-    document = read_document(path)
+    return _models_in(read_document(path))
+
+
+def parse_models(text: str) -> dict[str, AcceptanceRecord]:
+    """Read the records of all models in a text, as `read_models` does for a file.
+
+    Args:
+        text: a page of counters, or any other record.
+
+    Returns:
+        one record for each model that the text names; a single one under "" where it names none.
+
+    Raises:
+        InvalidParameter, TooLarge: as `parse_acceptance` does.
+
+    Cost: O(length of the text).
+
+    >>> text = '{"meta_info": {"spec_verify_ct": 10, "spec_accept_histogram": [2, 2, 6]}}'
+    >>> parse_models(text)[""].mean
+    2.4
+    """
+    return _models_in(Document(text))
+
+
+def _models_in(document: Document) -> dict[str, AcceptanceRecord]:
     models = prometheus.models_in(document)
     if len(models) < 2:
         return {"".join(models): _record_in(document)}
-    return {name: _record_in(Document(document.text, name)) for name in models}
+    return {name: _record_in(dataclasses.replace(document, model=name)) for name in models}
 
 
 def _record_in(document: Document) -> AcceptanceRecord:
@@ -190,7 +224,7 @@ def _record_in(document: Document) -> AcceptanceRecord:
 
 
 def _refusal(document: Document, times: Times | None) -> str:
-    """Return what to tell of a text in which no form was recognised."""
+    """Return the message of the error on a text in which no form was recognised."""
     text = document.text
     if not text.strip():
         return "A record must hold text; this one is empty. Look at what wrote it."

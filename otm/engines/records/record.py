@@ -25,6 +25,9 @@ Censoring = Literal["none", "observed", "hidden", "unknown"]
 * unknown: the record does not say how much was drafted.
 """
 
+UNCOUNTED = "Calls that drafted nothing, as n-gram and suffix drafters leave some, are not counted."
+"""The note on records that count drafting calls, and nothing that tells the others."""
+
 REQUEST = "request"
 """The unit of records whose parts are independent requests."""
 

@@ -31,6 +31,7 @@ _FIELDS = Fields(
     offered=("spec_cap_lens_histogram",),
     emitted=("completion_tokens",),
     mean=("spec_accept_length",),
+    part=("id",),
     proposed=("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num"),
     sums=False,
 )

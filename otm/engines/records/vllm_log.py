@@ -32,7 +32,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from otm.engines.records.document import Document, Form, count
-from otm.engines.records.record import AcceptanceRecord
+from otm.engines.records.record import UNCOUNTED, AcceptanceRecord
 from otm.engines.records.tally import Tally, told_apart
 from otm.errors import InvalidParameter
 
@@ -177,10 +177,7 @@ def _undrafted(windows: list[_Window], steps: float) -> tuple[str, ...]:
     accepted = sum(window.sums[0] for window in timed if window.sums)
     made = sum(window.made for window in timed)
     if len(timed) < len(windows) or made <= accepted:
-        return (
-            "Only calls that drafted are counted. A draft model, EAGLE or MTP drafts in every "
-            "call; n-gram and suffix drafters decline, and then a call gives fewer tokens.",
-        )
+        return (UNCOUNTED,)
     calls = made - accepted
     if steps > _MANY * calls:
         return ()

@@ -129,9 +129,9 @@ def test_the_law_is_that_of_the_steps_that_drafted(name, survival):
         ("d3-two-scrapes-one-file.txt", "To date 1.900 tokens a call"),
         ("d4-sglang-plain-and-spec.txt", "of a tree .topk above 1. these are no chain"),
         ("vllm-cpu-ngram.log", "21 % of the calls drafted nothing: 1.013 tokens a call"),
-        ("vllm_constant_length.log", "n-gram and suffix drafters decline"),
+        ("vllm_constant_length.log", "n-gram and suffix drafters leave some, are not counted"),
         ("vllm_two_engines.log", "DP0 pid=271 has 2.75 tokens a call, EngineCore_DP1 pid=272 has"),
-        ("59-vllm-3counters.txt", "Only calls that drafted are counted"),
+        ("59-vllm-3counters.txt", "Calls that drafted nothing, .* are not counted"),
     ],
 )
 def test_a_record_says_what_its_reader_must_know(name, said):
