@@ -20,6 +20,9 @@ def version_of(name: str) -> str | None:
 def show_versions() -> None:
     """Print the versions of this package, of Python, and of the libraries that are used.
 
+    Returns:
+        None.
+
     Cost: O(1), a look at what is installed.
 
     >>> show_versions()  # doctest: +ELLIPSIS
