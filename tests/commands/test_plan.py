@@ -332,3 +332,20 @@ def test_records_beside_each_other(capsys, file):
     file.write_text(DECODE, encoding="utf-8")
     timed = answer(capsys, file, "--beside", file)
     assert "no interval" in timed and "12.8, 1 running" in timed
+
+
+def test_the_page_of_engines_shows_real_records_and_what_is_printed_of_them(capsys, monkeypatch):
+    page = (ROOT / "docs" / "howto" / "engines.md").read_text(encoding="utf-8")
+    real = ROOT / "tests" / "engines" / "records" / "real"
+    monkeypatch.chdir(real)
+    records = re.findall(r"records/real/([\w.-]+)\).*?```text\n(.*?)```", page, re.DOTALL)
+    printed = re.findall(
+        r"^`otm (plan .*?)` prints:\n\n```console\n(.*?)```", page, re.DOTALL | re.M
+    )
+    assert len(records) == len(printed) == 5
+    for name, excerpt in records:
+        written = (real / name).read_text(encoding="utf-8").splitlines()
+        assert set(excerpt.splitlines()) <= set(written), name
+    for words, shown in printed:
+        assert main(shlex.split(words)) == 0
+        assert capsys.readouterr().out.startswith(shown), words
