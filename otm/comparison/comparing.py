@@ -10,20 +10,25 @@ import numpy as np
 
 from otm import bounds
 from otm.comparison.result import CONFIDENCE, Comparison, ComparisonRow, distinct
-from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law
+from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law, WithoutReplacement
 from otm.errors import InvalidParameter, TooLarge
 from otm.lossy.output import distortion
 from otm.pmf import RNGLike, check_count, check_counts, check_instance, check_rng
 from otm.problem import Problem, keyword_only
 from otm.verbs import acceptance, optimal_acceptance
 from otm.verbs.montecarlo import estimate
-from otm.verifiers import VERIFIERS, Verifier
+from otm.verifiers import VERIFIERS, Race, Tournament, Verifier, WithoutReplacementOptimal
 from otm.verifiers.base import require_support
 
 _Found = TypeVar("_Found")
 
 DEFAULT_SAMPLES = 20_000
-_MOST_SEQUENCES_BY_DEFAULT, _MOST_TOKENS_BY_DEFAULT = 4_096, 1 << 14
+_MOST_SEQUENCES_BY_DEFAULT, _MOST_TOKENS_BY_DEFAULT = 4_096, 1 << 12
+_MOST_ENUMERATED_BY_DEFAULT, _MOST_TOKENS_SEARCHED_BY_DEFAULT = 4_000_000, 300
+"""Draft sequences times tokens that a tournament enumerates in about a second, and tokens with
+which races and optima of drafts without replacement are searched in one.
+"""
+
 _SEED = 1
 """Seed of the default generator: the same call gives the same table."""
 
@@ -45,9 +50,10 @@ def compare(
     Args:
         draft, target: probabilities `(V,)`.
         verifiers: which ones; None takes every verifier with default parameters, leaves out those
-            to which token numbers are places on a line, unsupported pairs, beyond 4,096 draft
-            sequences also those that solve a linear program, whose value is the optimum, and beyond
-            16,384 tokens all that need more than a sort.
+            to which token numbers are places on a line, unsupported pairs, and by size what would
+            take more than about a second: a linear program, whose value is the optimum, an
+            enumeration, a search of sets drawn without replacement, and beyond 4,096 tokens all
+            that need more than a sort. What is left out is named, with the argument that takes it.
         laws: draft law classes; None takes every law that draws from one distribution,
             `otm.drafts.SINGLE_DRAFTER_LAWS`.
         k: numbers of drafts; c of a threshold race, its mean number of draws.
@@ -137,6 +143,8 @@ def compare(
                         f"{verifier}; its value is the "
                         f"optimum column, and {verifier!r} in verifiers= runs its program"
                     )
+                elif verifiers is None and _takes_seconds(verifier, here):
+                    slow.setdefault(make, {})[str(verifier)] = None
                 elif verifier.supports(here.law):
                     if seen and (verifiers is None or verifier.supports(IID(1))):
                         alike[make.title] = None
@@ -157,13 +165,27 @@ def compare(
     if alike:
         skipped.add(f"left out at one draft, which is i.i.d. there: {', '.join(alike)}")
     skipped |= {
-        f"left out beyond {_MOST_TOKENS_BY_DEFAULT:,} tokens, where they may take minutes; "
+        f"left out at {problem.num_tokens:,} tokens, where they may take seconds or minutes; "
         f"verifiers= takes them: for drafts {make.__name__} {', '.join(names)}"
         for make, names in slow.items()
         if names
     }
     return Comparison(
         rows=tuple(rows), left_out=tuple(sorted(skipped)), full=full, folded=verifiers is None
+    )
+
+
+def _takes_seconds(verifier: Verifier, problem: Problem) -> bool:
+    """True if the exact acceptance of a pair takes more than about a second."""
+    if isinstance(verifier, Tournament):
+        size = problem.law.num_sequences(problem.num_tokens) * problem.num_tokens
+        return size > _MOST_ENUMERATED_BY_DEFAULT
+    searched = isinstance(verifier, Race | WithoutReplacementOptimal)
+    return (
+        searched
+        and isinstance(problem.law, WithoutReplacement)
+        and problem.law.k > 1
+        and problem.num_tokens > _MOST_TOKENS_SEARCHED_BY_DEFAULT
     )
 
 

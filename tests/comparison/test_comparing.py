@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 import otm
-from otm import IID, KSeq, Lenience, Maximal, RecursiveRejection, TransportPlan, compare
+from otm import (
+    IID,
+    KSeq,
+    Lenience,
+    Maximal,
+    RecursiveRejection,
+    TransportPlan,
+    WithoutReplacement,
+    compare,
+)
 from otm.comparison import comparing
 from otm.comparison.comparing import DEFAULT_SAMPLES
 from otm.comparison.result import Comparison, ComparisonRow, _curves
@@ -212,12 +221,25 @@ def test_on_a_large_vocabulary_what_takes_more_than_a_sort_is_left_out_by_name(
     }
     assert rows == fast and (otm.IID, otm.KSeq) in rows and (otm.Greedy, otm.SpecHub) in rows
     assert (otm.IID, otm.ListRace) not in rows  # its column is by rule
-    told = [note for note in table.left_out if "beyond 3 tokens" in note]
+    told = [note for note in table.left_out if "at 4 tokens" in note]
     (independent,) = (note for note in told if "for drafts IID " in note)
     assert "transport plan" in independent and "list race" in independent
     assert len(told) == len(otm.drafts.SINGLE_DRAFTER_LAWS)
     named = compare(**pair, k=2, verifiers=[otm.ListRace()], laws=[otm.IID])
     assert [type(row.verifier) for row in named.rows] == [otm.ListRace] and not named.left_out
+
+
+def test_what_takes_seconds_is_left_out_by_name_and_nothing_at_twenty_tokens():
+    rng = np.random.default_rng(0)
+    slow = (otm.Race, WithoutReplacement), (otm.WithoutReplacementOptimal, WithoutReplacement)
+    for size, gone in ((20, ()), (2_100, (*slow, (otm.Tournament, IID)))):
+        p, q = rng.dirichlet(np.ones(size), 2)
+        table = compare(draft=p, target=q, k=(2,), samples=0)
+        pairs = {(type(row.verifier), type(row.law)) for row in table.rows}
+        left = " ".join(note for note in table.left_out if f"at {size:,} tokens" in note)
+        for kind, law in (*slow, (otm.Tournament, IID)):
+            assert ((kind, law) not in pairs) == ((kind, law) in gone)
+            assert (str(kind()) in left) == ((kind, law) in gone)
 
 
 def test_schemes_that_agree_share_a_row_unless_they_were_named():
