@@ -176,7 +176,9 @@ def compare(
 
 
 def _takes_seconds(verifier: Verifier, problem: Problem) -> bool:
-    """True if the exact acceptance of a pair takes more than about a second."""
+    """True if the exact acceptance of a pair that fits takes more than about a second."""
+    if not verifier.supports(problem.law):
+        return False
     if isinstance(verifier, Tournament):
         size = problem.law.num_sequences(problem.num_tokens) * problem.num_tokens
         return size > _MOST_ENUMERATED_BY_DEFAULT
