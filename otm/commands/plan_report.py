@@ -398,6 +398,11 @@ def _of_mean(
     options: SimpleNamespace, record: AcceptanceRecord, costs: CostSurface | None, *, as_json: bool
 ) -> str:
     """Answer from a mean: does the engine's run pay, and which lengths can."""
+    if options.extend is not None:
+        raise InvalidParameter(
+            f"--extend goes on from measured positions; this {record.form} has none. Record rates "
+            "by position, or leave it out."
+        )
     if costs is None:
         cells = {f"{r:g}": (CostSurface.flat(draft=r, target=1.0), 1, 0) for r in COST_RATIOS}
     else:

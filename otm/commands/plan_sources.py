@@ -8,6 +8,7 @@ import itertools
 import re
 import sys
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TextIO
 
@@ -40,6 +41,7 @@ def read_records(options: SimpleNamespace) -> dict[str, AcceptanceRecord]:
             f"or --means; got {len(typed) + bool(options.files)}. Name one."
         )
     if typed:
+        _require_unused(options, ("every", "limit", "since", "model"), "numbers typed in")
         return {"": typed[0]}
     if options.every is not None or options.limit is not None:
         return {options.model or "": _watched(options)}
@@ -79,11 +81,22 @@ def _typed(options: SimpleNamespace) -> list[AcceptanceRecord]:
         found.append(record_of_counts(options.accepted, options.steps, drafts=options.drafts))
     if options.mean is not None:
         found.append(record_of_mean(options.mean, drafts=options.drafts))
+    if options.rates is not None or options.means is not None:
+        _require_unused(options, ("drafts",), "--rates and --means, which say it themselves")
     if options.rates is not None:
         found.append(record_of_rates(options.rates))
     if options.means is not None:
         found.append(record_of_means(by_drafts(options.means, "--means")))
     return found
+
+
+def _require_unused(options: SimpleNamespace, names: Sequence[str], what: str) -> None:
+    """Raise if one of the options is given that say nothing beside some source."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise InvalidParameter(
+                f"--{name} says nothing of {what}; got {getattr(options, name)!r}. Leave it out."
+            )
 
 
 def _joined(each: list[dict[str, AcceptanceRecord]]) -> dict[str, AcceptanceRecord]:
