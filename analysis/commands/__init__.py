@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from otm.commands import Command
+from otm.commands import RECORDS, Command
 
 MODELS, MEASURING, TRAINING = "On two models", "Measuring", "Training and papers"
 _listed = partial(Command, extra="analysis")
@@ -19,8 +19,9 @@ COMMANDS = (
     _listed(
         "compare",
         f"{__name__}.compare:compare",
-        MODELS,
-        "Compare every scheme after one prompt, or over many, in a table and a plot.",
+        RECORDS,
+        "Compare every scheme on two files of probabilities, or on two models after prompts.",
+        extra="",  # files need no models
     ),
     _listed(
         "decode",

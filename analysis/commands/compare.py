@@ -1,16 +1,20 @@
-"""`otm compare`: every scheme on both models' laws of the token after a prompt."""
+"""`otm compare`: every scheme on the rows of two files, or on both models' laws after prompts."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from otm._machine.progress import say
-from otm.commands.options import Seed, numbers
+from otm._machine.progress import clock, with_progress
+from otm.commands.app import require_extra
+from otm.commands.options import Json, Seed, given_options, numbers
+from otm.commands.printing import deliver, print_report, require_place
 
 from ..errors import AnalysisError
 from .options import (
+    ChatTemplate,
     Field,
     Limit,
     PairSource,
@@ -18,27 +22,61 @@ from .options import (
     Setting,
     grouped,
     models_of,
-    output_option,
+    output_file,
     sampling_of,
 )
+
+FILES, PROMPTS = "Two files", "Two models after prompts"
+_OF_MODELS = frozenset(
+    ["prompt", "prompts", "field", "nodes", "chat-template", "draft", "target", "device"]
+).union(["device-map", "dtype", "revision", "trust-remote-code"])
+"""The options that mean nothing for files."""
 
 
 @grouped(models=models_of, setting=sampling_of)
 def compare(
     *,
+    context: typer.Context,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DRAFT TARGET",
+            help="Two files of probabilities (.npy, .npz, JSON, CSV), or one with both names.",
+        ),
+    ] = None,
+    logits: Annotated[
+        bool,
+        typer.Option("--logits", help="The files hold logits.", rich_help_panel=FILES),
+    ] = False,
+    row: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Only this row of a batch, from 0 (default: a table for each).",
+            rich_help_panel=FILES,
+        ),
+    ] = None,
     prompt: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="The text before the token that is drafted."),
+        typer.Option(
+            metavar="TEXT",
+            help="The text before the token that is drafted.",
+            rich_help_panel=PROMPTS,
+        ),
     ] = None,
     prompts: Prompts = None,
     field: Field = "text",
     limit: Limit = None,
+    chat_template: ChatTemplate = False,
     nodes: Annotated[
         Sequence[int] | None,
-        numbers("With six --prompts or more: also compare draft trees of these sizes."),
+        numbers(
+            "With six --prompts or more: also compare draft trees of these sizes.", panel=PROMPTS
+        ),
     ] = None,
     drafts: Annotated[
-        Sequence[int] | None, numbers("Numbers of drafts (default: 1,2,4,8,16).")
+        Sequence[int] | None, numbers("Numbers of drafts (default: 1,2,4,8).")
     ] = None,
     setting: Setting,
     samples: Annotated[
@@ -46,69 +84,154 @@ def compare(
         typer.Option(
             min=0,
             metavar="N",
-            help="Monte Carlo draws per row (default: 2,000 after one prompt, else 0).",
+            help="Monte Carlo draws per row (default: of files, where no exact value is known; "
+            "2,000 after one prompt, else 0).",
         ),
     ] = None,
     seed: Seed = 0,
-    plot: Annotated[Path, output_option("File of the plot: .png, .pdf or .svg.")] = Path(
-        "comparison.png"
-    ),
+    out: Annotated[
+        Path | None,
+        output_file("File of the tables: .csv, .tex or .json; of a plot: .png, .pdf or .svg."),
+    ] = None,
+    as_json: Json = None,
     models: PairSource,
-) -> None:
-    """Compare every scheme on both models' next-token distributions."""
-    import itertools
+) -> int:
+    """Compare every scheme on pairs of distributions.
 
-    import numpy as np
+    Either two files, DRAFT and TARGET, of one row, one column, or rows of a batch; or the laws of
+    two models after prompts.
 
-    from ..models import causal, processing, prompts as files, source as sources
-    from ..report import next_token
-    from ..steps import contexts as places, drafted_sequences, nodes as trees
+    Examples: otm compare p.npy q.npy --drafts 1-4;
+    otm compare --draft NAME --target NAME --prompt "Once upon a"
+    """
+    from otm.commands.compare_files import ENDINGS, as_json as record_of, write_tables
 
-    next_token.check_plot(plot)
+    if out is not None:
+        require_place(out, ENDINGS)
+    if as_json not in (None, "-"):
+        require_place(str(as_json))
+    context.with_resource(clock("comparison"))
+    options = given_options(context)
+    asked: dict[str, Any] = {"ks": list(drafts or [1, 2, 4, 8]), "samples": samples, "seed": seed}
+    if files:
+        if useless := sorted(options.keys() & _OF_MODELS):
+            raise AnalysisError(
+                f"Files are compared without models; got --{', --'.join(useless)}. Leave out what "
+                "does not apply."
+            )
+        how: dict[str, Any] = {"logits": logits, "processing": setting, "row": row, "limit": limit}
+        words, tables = _of_files(files, out, **how, **asked)
+    else:
+        require_extra("analysis")
+        texts = _texts(prompt, prompts, nodes, field=field, limit=limit)
+        words, tables = _after_prompts(texts, models, setting, nodes, chat_template, **asked)
+    arrived = as_json == "-" or print_report("\n".join(words), command="compare")
+    if as_json is not None:
+        arrived &= deliver(as_json, record_of(tables, options=options), command="compare")
+    if out is not None:
+        arrived &= write_tables(out, tables)
+    return 0 if arrived else 2
+
+
+def _of_files(
+    files: list[str], out: Path | None, *, ks: list[int], samples: int | None, seed: int, **how: Any
+) -> tuple[list[str], dict[str, Any]]:
+    """Return what is said of each row of two files, and the tables by row."""
+    import otm
+    from otm.commands.compare_files import PICTURES, read_rows, table_and_advice
+
+    pairs = read_rows(files, **how)
+    if out is not None and out.suffix in PICTURES and len(pairs) > 1:
+        raise AnalysisError(f"A plot shows one row; there are {len(pairs)}. Choose one: --row 0.")
+    tables = {
+        name: otm.compare(draft=one.draft, target=one.target, k=ks, samples=samples, rng=seed)
+        for name, one in with_progress(pairs.items(), "rows")
+    }
+    heads = [f"{name}\n\n" if len(pairs) > 1 else "" for name in tables]
+    said = map(table_and_advice, tables.values())
+    return [f"{head}{one}\n" for head, one in zip(heads, said, strict=True)], tables
+
+
+def _texts(
+    prompt: str | None,
+    prompts: Path | None,
+    nodes: Sequence[int] | None,
+    *,
+    field: str,
+    limit: int | None,
+) -> list[str]:
+    """Return the prompts that are asked for, or raise if there are none or too few."""
+    from ..models import prompts as files
+    from ..steps.contexts import LEAST_CONTEXTS
+
     if (prompt is None) == (prompts is None) or (nodes and prompts is None):
         raise AnalysisError(
-            "A comparison needs either --prompt TEXT or --prompts FILE, and for --nodes the file; "
-            "pass one of them."
+            "A comparison needs two files, --prompt TEXT or --prompts FILE, and for --nodes the "
+            "last; pass one of them."
         )
     if prompts is None:
-        texts = [str(prompt)]
-    else:
-        source = files.open_prompts(prompts, field=field)
-        texts = [text for _, text in itertools.islice(source.texts(), limit)]
-        if len(texts) < (least := places.LEAST_CONTEXTS if nodes else 1):
-            raise AnalysisError(
-                f"A comparison of this kind needs {least} prompts or more; {prompts} has "
-                f"{len(texts)}. Add some."
-            )
+        return [str(prompt)]
+    source = files.open_prompts(prompts, field=field)
+    texts = [text for _, text in itertools.islice(source.texts(), limit)]
+    if len(texts) < (least := LEAST_CONTEXTS if nodes else 1):
+        raise AnalysisError(
+            f"A comparison of this kind needs {least} prompts or more; {prompts} has "
+            f"{len(texts)}. Add some."
+        )
+    return texts
+
+
+def _after_prompts(
+    texts: Sequence[str],
+    models: PairSource,
+    setting: Setting,
+    nodes: Sequence[int] | None,
+    chat: bool,
+    *,
+    ks: list[int],
+    samples: int | None,
+    seed: int,
+) -> tuple[list[str], dict[str, Any]]:
+    """Return what is said of two models' laws after prompts, and the table by name."""
+    import numpy as np
+
+    from otm.commands.compare_files import table_and_advice
+
+    from ..models import causal, processing, source as sources
+    from ..report import next_token
+    from ..steps import drafted_sequences, nodes as trees
+
     pair = sources.load_source(models)
-    found = [next_token.next_token(pair, text, setting=setting) for text in texts]
+    tokens = [(pair.encode_chat if chat else pair.encode)(text) for text in texts]
+    found = [
+        next_token.next_token(pair, *one, setting=setting)
+        for one in zip(texts, tokens, strict=True)
+    ]
+    words = []
     for one in found:
-        say(f"prompt   {one.prompt}")
-        say("next     " + ", ".join(f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in one.likely))
+        likely = (f"{token!r} q={q:.3f} p={p:.3f}" for token, p, q in one.likely)
+        words += [f"prompt   {one.prompt}", "next     " + ", ".join(likely)]
     asked = [
         processing.setting_text(name, value)
         for name, value in setting.recorded.items()
         if value is not None
     ]
-    say(", ".join([f"V = {pair.num_tokens}", *asked, pair.device]))
-    for note in pair.notes:
-        say(f"note     {note}")
+    words += [", ".join([f"V = {pair.num_tokens}", *asked, pair.device])]
+    words += [f"note     {note}" for note in pair.notes]
     rng = np.random.default_rng(seed)
-    draws = (2_000 if prompts is None else 0) if samples is None else samples
-    result = next_token.compare_next(found, k=drafts or [1, 2, 4, 8, 16], samples=draws, rng=rng)
-    say(f"\n{result.table}\n\n{result.bounds}\n")
-    next_token.plot_comparison(result, plot)
-    say(f"plot     {plot}")
+    draws = (2_000 if len(texts) == 1 else 0) if samples is None else samples
+    result = next_token.compare_next(found, k=ks, samples=draws, rng=rng)
+    words += [f"\n{result.bounds}"]
     if nodes:
         draft, target = causal.pair_models(pair, setting)
-        contexts = [tuple(pair.encode(text)) for text in texts]
         by_nodes = trees.compare_nodes(
             draft=draft,
             target=target,
-            contexts=contexts,
+            contexts=[tuple(one) for one in tokens],
             nodes=nodes,
             noises=4,
             only=(trees.LIKELIEST, drafted_sequences.REFINED),
             rng=rng,
         )
-        say(f"tokens per call\n{by_nodes}")
+        words += [f"\n{by_nodes}"]
+    return [*words, "", table_and_advice(result.table)], {result.prompt: result.table}

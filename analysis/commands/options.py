@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from otm.commands.options import SAMPLING, MinP, Names, Order, TopK, TopP
+from otm.commands.printing import require_place
 
 from ..errors import AnalysisError
 from ..run import MOST_THREADS
@@ -35,6 +36,17 @@ def output_option(help: str) -> Any:
     them.
     """
     return typer.Option(parser=_place, metavar="PATH", help=help)
+
+
+def output_file(help: str) -> Any:
+    """Return the option of a file to write, which is refused before the work if it cannot be."""
+    return typer.Option(parser=_file, metavar="PATH", help=help)
+
+
+def _file(text: str | Path) -> Path:
+    place = _place(text)
+    require_place(place)
+    return place
 
 
 def _place(text: str | Path) -> Path:
@@ -106,7 +118,7 @@ Limit = Annotated[
         min=1,
         max=1 << 40,
         metavar="N",
-        help="Use the first N prompts (default: all).",
+        help="Use the first N prompts or rows (default: all).",
         rich_help_panel=TEXTS,
     ),
 ]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import otm
-from otm._display import drawing, tabular
+from otm._display import tabular
 from otm._machine.arrays import to_numpy
 from otm._machine.progress import with_progress
 from otm.lossy.output import Distortion
 from otm.results.statistics import Estimate, t_quantile
 
-from ..errors import AnalysisError
 from ..models.pair import Pair
 from ..models.processing import Setting
 from ..run.bound_columns import bounds_table
@@ -27,7 +25,6 @@ from ..statistics import CONFIDENCE
 
 _LIKELY = 5
 """Tokens that are listed."""
-_LONGEST_TITLE = 70
 _MEANS = ("exact", "lower", "optimum")
 
 
@@ -50,9 +47,9 @@ class PromptComparison:
     bounds: str
 
 
-def next_token(pair: Pair, prompt: str, *, setting: Setting) -> NextToken:
-    """Return both next-token distributions, computed in float64 on the pair's device."""
-    logits = pair.next_logits(pair.encode(prompt))
+def next_token(pair: Pair, prompt: str, tokens: Sequence[int], *, setting: Setting) -> NextToken:
+    """Return both distributions after a prompt's tokens, in float64 on the pair's device."""
+    logits = pair.next_logits(tokens)
     draft, target = (
         to_numpy(side(row.double())) for side, row in zip(setting, logits, strict=True)
     )
@@ -67,9 +64,7 @@ def compare_next(
     After several prompts the table holds the means over them, with half-widths in place of the
     bounds.
     """
-    tables = [
-        _table_of(one, k, samples, rng) for one in with_progress(found, "schemes after prompts")
-    ]
+    tables = [_table_of(one, k, samples, rng) for one in with_progress(found, "schemes, prompt")]
     if len(found) > 1:
         rows = map(_mean_row, zip(*(table.rows for table in tables), strict=True))
         means = dataclasses.replace(tables[0], rows=tuple(rows))
@@ -193,42 +188,8 @@ def trees_table(
     return "\n".join(lines)
 
 
-def check_plot(path: Path) -> None:
-    """Raise `AnalysisError` unless a plot can be written to this path."""
-    if path.suffix not in (".png", ".pdf", ".svg"):
-        raise AnalysisError(
-            f"A plot is written as .png, .pdf or .svg; got {path.name!r}. Change the suffix."
-        )
-    if not path.absolute().parent.is_dir():
-        raise AnalysisError(
-            f"A plot needs an existing folder; {path.absolute().parent} is none. Create it first."
-        )
-
-
 def _likely(
     pair: Pair, draft: NDArray[np.float64], target: NDArray[np.float64]
 ) -> tuple[tuple[str, float, float], ...]:
     best = np.argsort(-target, kind="stable")[:_LIKELY]
     return tuple((pair.tokenizer.decode([int(i)]), float(draft[i]), float(target[i])) for i in best)
-
-
-def plot_comparison(result: PromptComparison, path: Path) -> None:
-    """Draw acceptance against k, a panel for each draft law with the optimum and the best schemes.
-
-    `Naive`, which ignores the drafts, and lossy schemes, which answer another question, are in the
-    table only.
-    """
-    by_law: dict[type[otm.Law], list[otm.comparison.ComparisonRow]] = {}
-    for row in result.table.rows:
-        if row.verifier.lossless and not isinstance(row.verifier, otm.Naive):
-            by_law.setdefault(type(row.law), []).append(row)
-    with drawing.style():
-        figure = drawing.matplotlib_module("matplotlib.figure").Figure
-        canvas = figure(figsize=(6.8, 2.8 * len(by_law)), layout="constrained")
-        panels = canvas.subplots(len(by_law), sharey=True, squeeze=False)[:, 0]
-        for axes, rows in zip(panels, by_law.values(), strict=True):
-            dataclasses.replace(result.table, rows=tuple(rows), folded=True).plot(axes)
-        title = tabular.shortened(" ".join(result.prompt.split()), _LONGEST_TITLE)
-        canvas.suptitle(f"“{drawing.plain(title)}”", fontsize=9)
-        drawing.note(canvas, "filled markers: exact; open: Monte Carlo, with its interval")
-        drawing.save_single(canvas, path)

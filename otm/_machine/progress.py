@@ -109,6 +109,12 @@ def report_phase(what: str, part: str = "") -> None:
             running.show()
 
 
+def report_detail(text: str) -> None:
+    """Report what is done within the current part of a phase."""
+    for running in _clocks:
+        running.part = f"{running.part.partition(' – ')[0]} – {text}"
+
+
 def with_progress(
     items: Iterable[Item], what: str, *, total: int | None = None, done: int = 0
 ) -> Iterator[Item]:

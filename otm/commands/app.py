@@ -18,7 +18,7 @@ from otm._machine.progress import clock, say
 from otm._machine.versions import DISTRIBUTION, show_versions, version_of
 from otm.commands import COMMANDS, Command
 from otm.commands.printing import discard_stdout, escape_unencodable
-from otm.errors import OtmError
+from otm.errors import MissingPackage, OtmError
 
 GROUP = "otm.commands"
 """The entry points that name further lists of commands."""
@@ -78,14 +78,8 @@ class _Commands(TyperGroup):
         one = self.listed.get(name or "")
         if one is None or ctx.resilient_parsing:
             return name, one and load(one), rest
-        if missing := _missing(one.extra):
-            say(
-                f"otm {name} needs {', '.join(missing)}, not installed here: pip install "
-                f"'{DISTRIBUTION}[{one.extra}]', in a checkout '.[{one.extra}]'",
-                error=True,
-            )
-            raise typer.Exit(2)
         if one.extra:
+            require_extra(one.extra)
             ctx.with_resource(clock("loading"))
         return name, load(one), rest
 
@@ -114,12 +108,16 @@ def load(one: Command) -> Any:
     return get_command(single)
 
 
-def _missing(extra: str) -> list[str]:
-    """Return the distributions of an extra that are not installed."""
+def require_extra(extra: str) -> None:
+    """Raise `MissingPackage` unless the distributions of an extra are installed."""
     wanted = rf"([\w.-]+).*extra == ['\"]{extra}['\"]"
-    lines = (metadata.requires(DISTRIBUTION) or ()) if extra else ()
+    lines = metadata.requires(DISTRIBUTION) or ()
     needed = (found[1] for line in lines if (found := re.match(wanted, line)))
-    return [name for name in needed if not version_of(name)]
+    if missing := [name for name in needed if not version_of(name)]:
+        raise MissingPackage(
+            f"The command needs {', '.join(missing)}, not installed here. Install them: pip "
+            f"install '{DISTRIBUTION}[{extra}]', in a checkout '.[{extra}]'."
+        )
 
 
 def _print_version(asked: bool) -> None:

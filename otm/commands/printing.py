@@ -7,7 +7,10 @@ import io
 import os
 import sys
 import textwrap
+from collections.abc import Collection
 from pathlib import Path
+
+from otm.errors import InvalidParameter
 
 WIDTH = 80
 """Columns of a screen."""
@@ -55,6 +58,23 @@ def deliver(path: str, text: str, *, command: str) -> bool:
         )
         return False
     return True
+
+
+def require_place(place: str | Path, endings: Collection[str] = ()) -> None:
+    """Raise `InvalidParameter` unless a file of these endings can be written to a place."""
+    path = Path(place)
+    if endings and path.suffix not in endings:
+        raise InvalidParameter(
+            f"A file of this kind ends in {', '.join(endings)}; got {path.name!r}. Change the "
+            "ending."
+        )
+    folder = path.absolute().parent
+    fault = "is a folder" if path.is_dir() else "" if folder.is_dir() else f"{folder} is no folder"
+    if fault or not os.access(path if path.exists() else folder, os.W_OK):
+        raise InvalidParameter(
+            f"An output needs an existing folder that may be written to; {path} cannot be written "
+            f"({fault or 'no permission'}). Name another file."
+        )
 
 
 def paragraph(title: str, text: str, *, indent: int = 8) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from otm import bounds
+from otm._machine.progress import report_detail
 from otm.comparison.result import CONFIDENCE, Comparison, ComparisonRow, distinct
 from otm.drafts import IID, SINGLE_DRAFTER_LAWS, Law, WithoutReplacement
 from otm.errors import InvalidParameter, TooLarge
@@ -149,6 +150,7 @@ def compare(
                     if seen and (verifiers is None or verifier.supports(IID(1))):
                         alike[make.title] = None
                         continue
+                    report_detail(f"{verifier}, {here.law}")
                     row = _row(
                         verifier, here, best, generator, samples=beside_exact, without_exact=draws
                     )

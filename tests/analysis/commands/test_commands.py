@@ -21,7 +21,8 @@ from tests.analysis.traces_for_tests import edit_json
 def test_compare_prints_a_table_and_writes_a_plot(printed, tmp_path):
     plot = tmp_path / "plot.png"
     asked = ("--prompt", "Return the number of", "--samples", "500", "--drafts", "1,2")
-    shown = printed("compare", *asked, "--plot", plot, "--device", "cpu")
+    shown = printed("compare", *asked, "--out", plot, "--device", "cpu")
+    assert "BEST at 2 drafts: " in shown and "which engines run" in shown
     assert "V = 4096, temperature 1, cpu" in shown
     table = shown[shown.index("drafts: i.i.d.") :].splitlines()
     optimum, kseq = (
@@ -38,7 +39,7 @@ def test_compare_takes_the_mean_over_prompts(printed, tmp_path):
     """The mean over prompts, without one prompt's bounds, and trees with intervals."""
     file = tmp_path / "prompts.txt"
     file.write_text("Returns the\nIf True\nThe default\nA list of\nRaises an\nSee also\n")
-    asked = ("--drafts", "1", "--samples", "0", "--device", "cpu", "--plot", tmp_path / "plot.png")
+    asked = ("--drafts", "1", "--samples", "0", "--device", "cpu")
     shown = printed("compare", "--prompts", file, "--nodes", "2", *asked)
     assert "6 contexts of 6 texts" in shown and "tree on shared noise" in shown
     assert "Tunstall" not in shown and "K-SEQ" in shown
@@ -80,7 +81,7 @@ FILES = {
     "half.jsonl": b'{"text": "a"}\n{"text": "b \\ud800"}\n',
 }
 LONG = "n" * 5_000
-COMPARE = ("compare", "--plot", "p.png")
+COMPARE = ("compare", "--out", "p.png")
 ONE = (*COMPARE, "--prompt", "x")
 MEASURE = ("measure", "--prompts", "prompts.txt", "--device", "cpu", "--out", "run")
 ALONG = ("steps", "--prompts", "two.txt", "--per-text", "2", "--device", "cpu")
@@ -108,9 +109,11 @@ IMPOSSIBLE = [
     ((*ONE, "--device", "tpu9"), "device"),
     ((*ONE, "--drafts", "one"), "commas between"),
     ((*ONE, "--drafts", "0"), "numbers start at 1; got 0."),
-    ((*ONE, "--plot", "no-such-folder/plot.png"), "existing folder"),
-    ((*ONE, "--plot", "plot.xyz"), ".svg"),
+    ((*ONE, "--out", "no-such-folder/plot.png"), "existing folder"),
+    ((*ONE, "--out", "plot.xyz"), ".svg"),
     ((*ONE, "--top-p", "2"), "top_p"),
+    ((*ONE, "--chat-template"), "must have a chat template"),
+    ((*ONE, "file", "file"), "got --prompt. Leave out"),
     pytest.param(
         (*ONE, "--device", "cuda"),
         "--device cpu",
@@ -198,7 +201,7 @@ def test_impossible_requests_end_in_one_clear_line_and_leave_all_as_it_was(
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_compare_runs_on_cuda(printed, tmp_path):
-    words = ("--prompt", "Return", "--device", "cuda", "--plot", tmp_path / "p.png")
+    words = ("--prompt", "Return", "--device", "cuda", "--out", tmp_path / "p.png")
     assert "cuda" in printed("compare", *words)
 
 
@@ -242,7 +245,7 @@ def test_padding_rows_are_cut_and_noted(copied_draft, pair):
 @pytest.mark.parametrize("k", ["1", "2"])
 def test_any_list_of_k_works_and_the_setting_is_said(printed, tmp_path, k):
     """Maximal() takes k = 1 only and SpecHub() k = 2 only; neither may spoil a table without it."""
-    asked = ("--prompt", "Return", "--drafts", k, "--samples", "0", "--plot", tmp_path / "p.svg")
+    asked = ("--prompt", "Return", "--drafts", k, "--samples", "0", "--out", tmp_path / "p.svg")
     setting = ("--temperature", "0.8", "--draft-temperature", "0.6", "--min-p", "0.05")
     assert "V = 4096, temperature 0.8, min-p 0.05, draft temperature 0.6, cpu" in printed(
         "compare", *asked, "--device", "cpu", *setting
