@@ -24,7 +24,6 @@ from otm.sequence.level_cuts import conjugate
 from otm.sequence.models import Context
 from otm.trees import TreeShape
 
-BOUND = "at most, by level cuts"
 REFINED = "refined scores"
 CHAIN = "block verification, one sequence"
 TRAVERSAL = "traversal verification"

@@ -23,7 +23,7 @@ from otm.table import table_columns
 
 from .belief import DrafterRow, fitted_scale
 from .contexts import check_contexts, with_cleared_caches
-from .rows import SchemeRow, against
+from .rows import SchemeRow, against, conclusion, difference
 
 BEST = "best for i.i.d. drafts"
 THRESHOLD, BEST_THRESHOLD = "threshold race, matched", "best for a threshold race's drafts"
@@ -64,17 +64,19 @@ class ListTable:
 
     def __str__(self) -> str:
         title = f"{self.contexts} contexts, overlap {self.overlap:.3f}, entropy {self.entropy:.2f}"
-        head = ("acceptance, mean drafts:", "", "mean", "against the threshold race")
+        head = ("acceptance, mean drafts:", "", "mean", f"more than {THRESHOLD}")
         rows = [
             (
                 row.name,
                 str(row.drafts),
                 f"{row.mean:.3f} ± {row.high - row.mean:.3f}",
-                f"{-row.less:+.3f} ± {row.less_high - row.less:.3f}",
+                difference(row, THRESHOLD),
             )
             for row in self.rows
         ]
-        return "\n".join([title, *columns([head, *rows], right=(1, 2, 3))])
+        most = [row for row in self.rows if row.drafts == self.rows[-1].drafts]
+        found = conclusion([(row.name, row.mean, row.high - row.mean) for row in most], "accepted")
+        return "\n".join([title, *columns([head, *rows], right=(1, 2, 3)), "", found])
 
 
 def compare_lists(

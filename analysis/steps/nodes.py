@@ -31,10 +31,17 @@ from otm.sequence.noise_tree import tokens_by_noise
 from ..errors import AnalysisError
 from .belief import fitted_scale, rows_along, written_on
 from .contexts import check_contexts, with_cleared_caches
-from .drafted_sequences import BOUND, CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
-from .rows import ChosenPlan, NodeRow, NodeTable, best_within, rows_within
+from .drafted_sequences import CHAIN, SCHEMES, TRAVERSAL, DraftedSequences, bound_terms
+from .rows import (
+    BOUND,
+    NOISE_TREE as NOISE_TREE,
+    ChosenPlan,
+    NodeRow,
+    NodeTable,
+    best_within,
+    rows_within,
+)
 
-NOISE_TREE = "tree on shared noise"
 LIKELIEST = "likeliest tree"
 SAMPLED = "sampled tree, traversal"
 DEPTH = 8

@@ -7,9 +7,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from otm._display.tabular import columns, wrapped
 from otm._machine.arrays import Floats
 
 from ..statistics import means_by_group
+
+NOISE_TREE = "tree on shared noise"
+BOUND = "at most, by level cuts"
+_ENGINES = ("recursive rejection", "chain of argmaxes")
+"""What engines run: the first words of the names."""
 
 _NUMBERS = ("mean", "low", "high", "less", "less_low", "less_high")
 
@@ -71,17 +77,45 @@ class NodeTable:
 
     def __str__(self) -> str:
         scales = ", ".join(f"{scale:.2f}" for scale in self.scales)
-        lines = [
+        title = (
             f"{self.contexts} contexts of {self.texts} texts, overlap {self.overlap:.3f}, "
             f"entropy {self.entropy:.2f}" + (f", scales {scales}" if scales else "")
-        ]
-        lines += [
-            f"{row.nodes:4d} {row.name:40s} {row.mean:.3f} [{row.low:.3f}, {row.high:.3f}]  "
-            f"more {-row.less:+.3f} [{-row.less_high:+.3f}, {-row.less_low:+.3f}]  "
-            f"{row.plan}, {row.used:.1f} nodes"
+        )
+        head = ("tokens per call, nodes:", "", "mean", f"more than {NOISE_TREE}", "plan")
+        lines = [
+            (
+                row.name,
+                str(row.nodes),
+                f"{row.mean:.3f} [{row.low:.3f}, {row.high:.3f}]",
+                difference(row, NOISE_TREE),
+                f"{row.plan}, {row.used:.1f} nodes",
+            )
             for row in self.rows
         ]
-        return "\n".join(lines)
+        most = [row for row in self.rows if row.nodes == self.rows[-1].nodes]
+        found = conclusion([(row.name, row.mean, row.high - row.mean) for row in most])
+        return "\n".join([title, *columns([head, *lines], right=(1, 2, 3)), "", found])
+
+
+def difference(row: SchemeRow, reference: str) -> str:
+    """Return a row's mean minus the reference's with its interval, nothing for the reference."""
+    if row.name == reference:
+        return ""
+    return f"{-row.less:+.3f} [{-row.less_high:+.3f}, {-row.less_low:+.3f}]"
+
+
+def conclusion(rows: Sequence[tuple[str, float, float]], unit: str = "tokens per call") -> str:
+    """Return the best of rows (name, mean, half-width), and its gain over what engines run."""
+    best = max((row for row in rows if row[0] != BOUND), key=lambda row: row[1])
+    runs = next((row for row in rows if row[0].startswith(_ENGINES)), best)
+    said = f"BEST: {best[0]}, {best[1]:.3f} {unit}"
+    if runs == best:
+        return f"{said}."
+    gain = best[1] - runs[1]
+    sure = gain > np.hypot(best[2], runs[2])
+    worth = "worth a trial" if sure else "not sure; measure more contexts (--num-contexts)"
+    over = f"{gain:+.3f} ({100 * gain / runs[1]:+.1f} %) over {runs[0]}, which engines run"
+    return "\n".join(wrapped(f"{said}, {over}: {worth}."))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

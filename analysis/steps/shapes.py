@@ -14,8 +14,8 @@ from otm.sequence.models import Context
 from otm.trees import TreeShape
 
 from .contexts import check_contexts, with_cleared_caches
-from .drafted_sequences import BOUND, REFINED, SCHEMES, DraftedSequences, bound_terms
-from .rows import against
+from .drafted_sequences import REFINED, SCHEMES, DraftedSequences, bound_terms
+from .rows import BOUND, against, conclusion
 
 _TREE = "recursive rejection, tree of different first tokens"
 
@@ -47,12 +47,13 @@ class StepTable:
     rows: tuple[StepRow, ...]
 
     def __str__(self) -> str:
-        rows = [("tokens per call", "mean", "against refined scores")]
+        rows = [("tokens per call", "mean", "more than refined scores")]
         for row in self.rows:
             more = "" if row.name == REFINED else f"{-row.less:+.3f} ± {row.less_half:.3f}"
             rows.append((row.name, f"{row.mean:.3f} ± {row.half:.3f}", more))
         title = f"K = {self.num_drafts} sequences of L = {self.length}, {self.contexts} contexts"
-        return "\n".join([title, *columns(rows, right=(1, 2))])
+        found = conclusion([(row.name, row.mean, row.half) for row in self.rows])
+        return "\n".join([title, *columns(rows, right=(1, 2)), "", found])
 
 
 def compare_steps(

@@ -50,6 +50,7 @@ def test_steps_prints_a_table_for_each_size(printed, tmp_path):
     sizes = ("--shapes", "2,2", "--shapes", "1,1")
     shown = printed("steps", *sizes, "--num-contexts", "6", "--device", "cpu", "--out", out)
     assert "K = 1 sequences of L = 1, 6 contexts" in shown
+    assert "more than refined scores" in shown and shown.count("\nBEST: ") == 2
     two, one = json.loads(out.read_text())["tables"]
     assert two["num_drafts"] == two["length"] == 2
     # One sequence of one token is verified alike by all that do not toss a coin: 1 + Σ min.

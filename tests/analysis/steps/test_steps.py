@@ -24,7 +24,7 @@ from analysis.steps.drafted_sequences import (
 from analysis.steps.drafters import BlurredModel
 from analysis.steps.lists import BELIEF, BEST, BEST_THRESHOLD, THRESHOLD, compare_lists
 from analysis.steps.nodes import ALL, LIKELIEST, NOISE_TREE, compare_nodes
-from analysis.steps.rows import against, best_within
+from analysis.steps.rows import against, best_within, conclusion
 from analysis.steps.shapes import compare_steps
 from otm.errors import InvalidParameter
 from otm.sequence import (
@@ -277,3 +277,13 @@ def test_contexts_along_texts_end_with_the_text():
         target, [(0,)], count=3, apart=2, eos=None, rng=np.random.default_rng(0)
     )
     assert endless == [(0,), (0, 1, 2), (0, 1, 2, 3, 3)]
+
+
+def test_a_table_ends_with_the_best_beside_what_engines_run():
+    rows = [("at most, by level cuts", 9.0, 0.1), ("refined scores", 2.2, 0.1)]
+    assert conclusion(rows) == "BEST: refined scores, 2.200 tokens per call."
+    runs = ("recursive rejection, vertex by vertex", 2.0, 0.1)
+    said = " ".join(conclusion([*rows, runs], "accepted").split())
+    assert said.startswith("BEST: refined scores, 2.200 accepted, +0.200 (+10.0 %) over recursive")
+    assert said.endswith("which engines run: worth a trial.")
+    assert "not sure" in conclusion([*rows, (*runs[:2], 0.2)])
