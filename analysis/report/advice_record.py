@@ -30,7 +30,12 @@ from .verdict_card import (
 FORMAT, VERSION = "otm.advice", 1
 """Format of the records that are read; the module that writes them needs torch."""
 
-_KINDS = {"chain": "chain", "levels": "K sequences, optimal", "ranks": "static tree"}
+_KINDS = {
+    "chain": "chain",
+    "levels": "K sequences, optimal",
+    "K-SEQ": "K sequences, K-SEQ",
+    "ranks": "static tree",
+}
 """The family of `advise` whose steps a kind of plan resembles."""
 
 _LONGEST_DECODER = 48

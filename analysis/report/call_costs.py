@@ -84,9 +84,16 @@ class Costs:
 
     def of_call(self, plan: TreePlan) -> float:
         """Return the cost of one call."""
-        fixed, level, node = self.rest.get(plan.kind, (0.0, 0.0, 0.0))
+        fixed, level, node = self.rest.get(_steps_of(plan), (0.0, 0.0, 0.0))
         drafting = sum(self.drafting(width) for width in plan.widths)
         return drafting + self.checking(plan.nodes) + fixed + level * plan.depth + node * plan.nodes
+
+
+def _steps_of(plan: TreePlan) -> str:
+    """Return the kind of a plan's steps: one sequence is a chain, whoever verifies it."""
+    if plan.nodes == plan.depth:
+        return "chain"
+    return "K-SEQ" if (plan.kind, plan.verifier[:5]) == ("levels", "K-SEQ") else plan.kind
 
 
 def read_latency(path: Path) -> Costs:

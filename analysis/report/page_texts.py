@@ -48,6 +48,8 @@ def view(run: Run, found: Aggregates, answer: Answer) -> dict[str, Any]:
         ),
         "budget": answer.budget,
         "stops": slider_stops(answer),
+        "advised": answer.advised,
+        "measured_costs": answer.costs is not None,
         "short": [short(run, found, schemes, s) for s in range(len(labels))],
         "settings": labels,
         "first": answer.first,

@@ -213,6 +213,12 @@ def test_the_rest_of_a_step_is_that_of_its_kind():
     rest = {"levels": (0.5, 0.01, 0.002), "chain": (9.0, 9.0, 9.0)}
     costs = measured_costs({1: 0.1}, {0: 1.0, 8: 1.4}, source="here", rest=rest)
     assert costs.of_call(PLAN) == pytest.approx(0.2 + 1.3 + 0.5 + 0.02 + 0.012, rel=1e-14)
+    one = {"nodes": 1, "depth": 1, "widths": (1,)}
+    alone = [dataclasses.replace(PLAN, kind=kind, **one) for kind in ("chain", "levels", "ranks")]
+    assert len({costs.of_call(plan) for plan in alone}) == 1  # one draft is one scheme
+    own = dataclasses.replace(costs, rest=rest | {"K-SEQ": (0.0, 0.0, 0.0)})
+    kseq = dataclasses.replace(PLAN, verifier="K-SEQ (i.i.d.)")
+    assert own.of_call(kseq) == pytest.approx(0.2 + 1.3, rel=1e-14)
 
 
 def test_a_cost_surface_is_read_at_batch_1_and_its_first_context(tmp_path):
@@ -437,6 +443,8 @@ def test_the_answer_stands_at_its_own_setting_and_its_costs_at_the_others(
     report = write_report(run.folder, out=tmp_path / "out", advice=path)
     assert report.findings[0] == "Speculate: tree of 4 nodes, depth 2"
     assert "of 4 measured the one that the advice is for" in report.findings[-1]
+    page = report.html.read_text(encoding="utf-8")
+    assert page.count("<div hidden><label") == 2 and "as otm advise timed them" in page
 
 
 def test_the_sliders_stops_hold_what_the_card_says_there(measured, advised):
