@@ -50,7 +50,6 @@ def run_advise(
     field: str,
     limit: int | None,
     prompt_tokens: int,
-    chat: bool,
     processing: Setting,
     asked: AdviceSettings,
     repeats: int,
@@ -60,7 +59,7 @@ def run_advise(
 
     Args:
         source: the pair.
-        prompts, field, limit, prompt_tokens, chat: where prompts are and how they become tokens.
+        prompts, field, limit, prompt_tokens: where prompts are and how they become tokens.
         processing: of the draft and of the target.
         asked: how much is measured, and within what.
         repeats: texts per prompt and way of a real run; 0 for none.
@@ -70,7 +69,7 @@ def run_advise(
     pair = load_source(source, two_tokenizers=True)
     tokens = encoded_prompts(
         prompts,
-        pair.encode_chat if chat else pair.encode,
+        pair.encode_prompt,
         field=field,
         limit=limit,
         most=prompt_tokens,
@@ -115,7 +114,7 @@ def run_advise(
             "processing": {
                 side: dataclasses.asdict(one) for side, one in zip(SIDES, processing, strict=True)
             },
-            "prompts": {"file": prompts.name, "count": len(tokens), "chat": chat},
+            "prompts": {"file": prompts.name, "count": len(tokens), "chat": pair.chat},
             "device": pair.device_name,
             "dtype": dtype,
             "threads": torch.get_num_threads(),

@@ -11,7 +11,6 @@ from otm.commands.options import Seed
 from .options import (
     TEXTS,
     TREES,
-    ChatTemplate,
     Field,
     Limit,
     PairSource,
@@ -49,7 +48,6 @@ def advise(
     seed: Seed = 0,
     limit: Limit = None,
     field: Field = "text",
-    chat_template: ChatTemplate = False,
     prompt_tokens: PromptTokens = 512,
     num_tokens: TextTokens = 64,
     repeats: Annotated[
@@ -93,7 +91,6 @@ def advise(
         field=field,
         limit=limit,
         prompt_tokens=prompt_tokens,
-        chat=chat_template,
         processing=setting,
         asked=advice.AdviceSettings(
             num_tokens, families.Limits(max_nodes, max_depth, sequences), seconds, seed=seed

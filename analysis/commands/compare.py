@@ -14,7 +14,6 @@ from otm.commands.printing import deliver, print_report, require_place
 
 from ..errors import AnalysisError
 from .options import (
-    ChatTemplate,
     Field,
     Limit,
     PairSource,
@@ -29,7 +28,7 @@ from .options import (
 FILES, PROMPTS = "Two files", "Two models after prompts"
 _OF_MODELS = frozenset(
     ["prompt", "prompts", "field", "nodes", "chat-template", "draft", "target", "device"]
-).union(["device-map", "dtype", "revision", "trust-remote-code"])
+).union(["device-map", "dtype", "draft-revision", "revision", "trust-remote-code"])
 """The options that mean nothing for files."""
 
 
@@ -68,7 +67,6 @@ def compare(
     prompts: Prompts = None,
     field: Field = "text",
     limit: Limit = None,
-    chat_template: ChatTemplate = False,
     nodes: Annotated[
         Sequence[int] | None,
         numbers(
@@ -124,7 +122,7 @@ def compare(
     else:
         require_extra("analysis")
         texts = _texts(prompt, prompts, nodes, field=field, limit=limit)
-        words, tables = _after_prompts(texts, models, setting, nodes, chat_template, **asked)
+        words, tables = _after_prompts(texts, models, setting, nodes, **asked)
     arrived = as_json == "-" or print_report("\n".join(words), command="compare")
     if as_json is not None:
         arrived &= deliver(as_json, record_of(tables, options=options), command="compare")
@@ -186,7 +184,6 @@ def _after_prompts(
     models: PairSource,
     setting: Setting,
     nodes: Sequence[int] | None,
-    chat: bool,
     *,
     ks: list[int],
     samples: int | None,
@@ -202,7 +199,7 @@ def _after_prompts(
     from ..steps import drafted_sequences, nodes as trees
 
     pair = sources.load_source(models)
-    tokens = [(pair.encode_chat if chat else pair.encode)(text) for text in texts]
+    tokens = [pair.encode_prompt(text) for text in texts]
     found = [
         next_token.next_token(pair, *one, setting=setting)
         for one in zip(texts, tokens, strict=True)

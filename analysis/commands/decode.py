@@ -60,7 +60,7 @@ def decode(
     assert prompts is not None
     pair = source.load_source(models)
     tokens = files.encoded_prompts(
-        prompts, pair.encode, field=field, limit=limit, most=prompt_tokens
+        prompts, pair.encode_prompt, field=field, limit=limit, most=prompt_tokens
     )
     records = decode_run.run_decode(
         pair,

@@ -20,7 +20,7 @@ from .options import (
 )
 
 
-@grouped(models=models_of)
+@grouped(models=models_of, without=("chat_template",))
 def latency(
     *,
     out: Annotated[Path, output_option("File of the record, JSON.")] = Path("latency.json"),

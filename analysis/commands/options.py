@@ -77,7 +77,7 @@ Device = Annotated[
     str,
     typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.", rich_help_panel=MACHINE),
 ]
-Weights = Literal["float32", "float16", "bfloat16"]
+Weights = Literal["float32", "float16", "bfloat16", "auto"]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -121,10 +121,6 @@ Limit = Annotated[
         help="Use the first N prompts or rows (default: all).",
         rich_help_panel=TEXTS,
     ),
-]
-ChatTemplate = Annotated[
-    bool,
-    typer.Option("--chat-template", help="Prompts are messages of a user.", rich_help_panel=TEXTS),
 ]
 PromptTokens = Annotated[
     int,
@@ -228,7 +224,8 @@ def models_of(
         ),
     ] = None,
     dtype: Annotated[
-        Weights, typer.Option(help="Type of the weights.", rich_help_panel=MACHINE)
+        Weights,
+        typer.Option(help="Type of the weights; auto: as in the files.", rich_help_panel=MACHINE),
     ] = "float32",
     trust_remote_code: Annotated[
         bool,
@@ -238,11 +235,38 @@ def models_of(
             rich_help_panel=MACHINE,
         ),
     ] = False,
+    draft_revision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Branch, tag or commit of the draft on the hub.",
+            rich_help_panel=MODELS,
+        ),
+    ] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Branch, tag or commit of the target on the hub.",
+            rich_help_panel=MODELS,
+        ),
+    ] = None,
+    chat_template: Annotated[
+        bool,
+        typer.Option(
+            "--chat-template", help="Prompts are messages of a user.", rich_help_panel=TEXTS
+        ),
+    ] = False,
 ) -> PairSource:
-    """Return the source of a pair of models, with device and weights."""
+    """Return the source of a pair of models, with device, weights and the form of prompts."""
     from ..models.source import PairSource as Made
 
-    return Made(draft, target, device, device_map, dtype, trust_remote_code)
+    return Made(
+        *(draft, target, device, device_map, dtype, trust_remote_code),
+        draft_revision=draft_revision,
+        revision=revision,
+        chat_template=chat_template,
+    )
 
 
 def grouped(

@@ -16,7 +16,6 @@ from ..errors import AnalysisError
 from .options import (
     TEXTS,
     TREES,
-    ChatTemplate,
     Field,
     Limit,
     PairSource,
@@ -81,7 +80,6 @@ def rules(
     prompts: Prompts = None,
     limit: Limit = None,
     field: Field = "text",
-    chat_template: ChatTemplate = False,
     prompt_tokens: PromptTokens = 512,
     num_texts: Annotated[
         int,
@@ -186,7 +184,7 @@ def rules(
     own = [list(one) for _, one in numbered]
     tokens = [list(one) for one, _ in numbered] or files.encoded_prompts(
         prompts or SHIPPED_PAIR / "prompts.txt",
-        pair.encode_chat if chat_template else pair.encode,
+        pair.encode_prompt,
         field=field,
         limit=limit,
         most=prompt_tokens,

@@ -16,7 +16,7 @@ from .options import (
 )
 
 
-@grouped(models=models_of)
+@grouped(models=models_of, without=("chat_template",))
 def score(
     *,
     texts: Texts,

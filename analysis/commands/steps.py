@@ -188,7 +188,7 @@ def _places(
     if prompts is None:
         tokens = pair.encode(read_small(text or SHIPPED_PAIR / "held_out.txt", 1 << 28).decode())
         return stretches(tokens, size[1], size[0], rng)
-    found = encoded_prompts(prompts, pair.encode, field=field, limit=size[0], most=size[1])
+    found = encoded_prompts(prompts, pair.encode_prompt, field=field, limit=size[0], most=size[1])
     return [tuple(one) for one in found]
 
 

@@ -39,6 +39,7 @@ class Pair:
             off in both.
         notes: what a reader of the results should know, such as rows that were cut.
         draft_tokenizer: the draft's own, if it is another; its logits are of its own tokens then.
+        chat: whether prompts are messages of a user.
     """
 
     draft: Any
@@ -48,6 +49,7 @@ class Pair:
     num_tokens: int
     notes: tuple[str, ...] = ()
     draft_tokenizer: Any = None
+    chat: bool = False
 
     @property
     def places(self) -> dict[str, str]:
@@ -73,17 +75,17 @@ class Pair:
             )
         return tokens
 
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """Return a prompt's tokens, in the chat template if prompts are messages of a user."""
+        return self.encode_chat(prompt) if self.chat else self.encode(prompt)
+
     def encode_chat(self, prompt: str) -> list[int]:
         """Return a user's message in the tokenizer's chat template, up to where the answer begins.
 
         Raises:
-            AnalysisError: on an empty prompt, or a tokenizer without a template that takes one.
+            AnalysisError: on an empty prompt, or a template that takes none.
         """
         self.encode(prompt)
-        if not getattr(self.tokenizer, "chat_template", None):
-            raise AnalysisError(
-                "The tokenizer must have a chat template; it has none. Leave --chat-template out."
-            )
         try:
             text = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
@@ -126,9 +128,11 @@ def load_pair(
     target: str | None = None,
     device: str = "auto",
     trust_remote_code: bool = False,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | str = torch.float32,
     device_map: str | None = None,
     two_tokenizers: bool = False,
+    revisions: Sequence[str | None] = (None, None),
+    chat: bool = False,
 ) -> Pair:
     """Load two causal language models; the shipped pair by default.
 
@@ -137,11 +141,13 @@ def load_pair(
             models, whose own draft is the default beside them.
         device: "cpu", "cuda", "cuda:1", ... or "auto" (CUDA where there is one).
         trust_remote_code: run Python files that come with the models. Off unless asked.
-        dtype: floating type of the weights.
+        dtype: floating type of the weights; "auto" for that of each model's files.
         device_map: how accelerate spreads each model over several devices ("auto", "balanced",
             ...), instead of `device`. Inputs go to the device of the target's embedding, and
             accelerate carries them on and the logits back.
         two_tokenizers: let the draft have a tokenizer of its own.
+        revisions: of the draft and of the target on the hub: branches, tags or commits.
+        chat: whether prompts are messages of a user.
 
     Raises:
         AnalysisError: if a model is missing or has no safetensors weights, needs remote code, the
@@ -160,9 +166,18 @@ def load_pair(
     names = list(model_places(draft, target).values())
     borrows = is_distilled(Path(names[0]))
     own = names[1:] if borrows else names  # a distilled draft has its target's tokenizer
-    for side, name in zip(SIDES[-len(own) :], own, strict=True):
+    sides = SIDES[-len(own) :]
+    for side, name in zip(sides, own, strict=True):
         _check_folder(side, name)
-    tokenizers = [_load(AutoTokenizer, name, "tokenizer", trust_remote_code) for name in own]
+    at = [{"revision": one} if one else {} for one in revisions[-len(own) :]]
+    tokenizers = [
+        _load(AutoTokenizer, name, f"{side}'s tokenizer", trust_remote_code, **one)
+        for side, name, one in zip(sides, own, at, strict=True)
+    ]
+    if chat and not getattr(tokenizers[-1], "chat_template", None):
+        raise AnalysisError(
+            "The tokenizer must have a chat template; it has none. Leave --chat-template out."
+        )
     other = tokenizers[0].get_vocab() != tokenizers[-1].get_vocab()
     if other and not two_tokenizers:
         raise _two_tokenizers(tokenizers, names)
@@ -170,13 +185,14 @@ def load_pair(
         _load(
             AutoModelForCausalLM,
             name,
-            "model",
+            f"{side} model",
             trust_remote_code,
             use_safetensors=True,
             dtype=dtype,
             **spread,
+            **one,
         ).eval()
-        for name in own
+        for side, name, one in zip(sides, own, at, strict=True)
     ]
     if borrows:
         models.insert(0, load_distilled(Path(names[0]), models[0]))
@@ -213,6 +229,7 @@ def load_pair(
         num_tokens=num_tokens,
         notes=notes,
         draft_tokenizer=tokenizers[0] if other else None,
+        chat=chat,
     )
 
 
@@ -231,7 +248,7 @@ def load_target(
     model = _load(
         AutoModelForCausalLM,
         name,
-        "model",
+        "target model",
         trust_remote_code=False,
         use_safetensors=True,
         dtype=dtype,
@@ -247,7 +264,7 @@ def load_tokenizer(target: str | None) -> tuple[str, Any]:
     logging.disable_progress_bar()
     name = model_places(None, target)["target"]
     _check_folder("target", name)
-    return name, _load(AutoTokenizer, name, "tokenizer", trust_remote_code=False)
+    return name, _load(AutoTokenizer, name, "target's tokenizer", trust_remote_code=False)
 
 
 def choose_device(name: str) -> str:
@@ -310,7 +327,11 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
     # what was downloaded before is there all the same
     options["local_files_only"] = not _answers(name)
     if not trust_remote_code:
-        _refuse_remote_code(name, local_files_only=options["local_files_only"])
+        _refuse_remote_code(
+            name,
+            local_files_only=options["local_files_only"],
+            revision=options.get("revision", "main"),
+        )
     try:
         loaded = factory.from_pretrained(name, trust_remote_code=trust_remote_code, **options)
         if factory is AutoTokenizer:
@@ -320,11 +341,11 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
         raise
     except Exception as error:  # the library raises whatever a damaged file makes of its code
         reason = f"{error!s:.300}".splitlines()[0] if str(error) else type(error).__name__
+        missing = "" if Path(name).is_dir() else f"no folder {name!r} is here, and as a hub name "
         raise AnalysisError(
-            f"The {what} must be a hub name or a local folder in Hugging Face format with "
-            "safetensors weights; "
-            f"{name!r} could not be loaded: {reason} Check the name, the network, or convert the "
-            "weights to safetensors."
+            f"The {what} must be a local folder in Hugging Face format with safetensors weights, "
+            f"or a hub name; {missing}{name!r} could not be loaded: {reason} Check the name, the "
+            "network, or convert the weights to safetensors."
         ) from error
 
 
@@ -346,11 +367,14 @@ def _answers(name: str) -> bool:
     return True
 
 
-def _refuse_remote_code(name: str, *, local_files_only: bool) -> None:
+def _refuse_remote_code(name: str, *, local_files_only: bool, revision: str) -> None:
     """Refuse a model that needs remote code, before the library asks on a terminal."""
     try:
         config = AutoConfig.from_pretrained(
-            name, trust_remote_code=False, local_files_only=local_files_only
+            name,
+            trust_remote_code=False,
+            local_files_only=local_files_only,
+            revision=revision,
         )
     except Exception as error:
         if "trust_remote_code" in str(error):

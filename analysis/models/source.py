@@ -16,6 +16,9 @@ from otm.pmf import check_choice
 from ..provenance import environment, weights_digest
 from .names import SIDES, model_names, model_places
 
+WEIGHTS = ("float32", "float16", "bfloat16")
+"""Types of the weights; "auto" is that of each model's files."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PairSource:
@@ -27,6 +30,9 @@ class PairSource:
     device_map: str | None = None
     dtype: str = "float32"
     trust_remote_code: bool = False
+    draft_revision: str | None = None
+    revision: str | None = None
+    chat_template: bool = False
 
     @property
     def memory(self) -> int | None:
@@ -55,7 +61,7 @@ def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
     size = "" if needed is None else f", about {needed / 1e9:.1f} GB of memory"
     report_phase(f"models: loading{size}")
 
-    kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    kinds: dict[str, Any] = {name: getattr(torch, name) for name in WEIGHTS} | {"auto": "auto"}
     return load_pair(
         draft=source.draft,
         target=source.target,
@@ -64,19 +70,26 @@ def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
         dtype=kinds[check_choice(source.dtype, name="dtype", choices=list(kinds))],
         trust_remote_code=source.trust_remote_code,
         two_tokenizers=two_tokenizers,
+        revisions=(source.draft_revision, source.revision),
+        chat=source.chat_template,
     )
 
 
 def describe_source(source: PairSource) -> dict[str, Any]:
     """Load the pair in this process and describe everything that measurements depend on."""
     pair = load_source(source)
-    return environment() | {
-        "device": pair.device_name,
-        "device_map": source.device_map,
-        "num_tokens": pair.num_tokens,
-        "notes": list(pair.notes),
-        "weights": {side: weights_digest(place) for side, place in pair.places.items()},
-        "model_revisions": {
-            side: getattr(getattr(pair, side).config, "_commit_hash", None) for side in SIDES
-        },
-    }
+    prompts = {"chat_template": True} if source.chat_template else {}
+    return (
+        environment()
+        | prompts
+        | {
+            "device": pair.device_name,
+            "device_map": source.device_map,
+            "num_tokens": pair.num_tokens,
+            "notes": list(pair.notes),
+            "weights": {side: weights_digest(place) for side, place in pair.places.items()},
+            "model_revisions": {
+                side: getattr(getattr(pair, side).config, "_commit_hash", None) for side in SIDES
+            },
+        }
+    )

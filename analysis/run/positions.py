@@ -50,7 +50,7 @@ class Window:
 def windows(pair: Pair, prompt: int, text: str, asked: Settings) -> Iterator[Window]:
     """Yield one prompt's windows: one for the given text, or one per setting's sampled path."""
     limit = min(asked.max_tokens, _context_limit(pair))
-    tokens = tuple(pair.encode(text)[:limit])
+    tokens = tuple(pair.encode_prompt(text)[:limit])
     if asked.positions == "text":
         yield Window(prompt, tokens, tuple(range(1, len(tokens) + 1)), asked.pairs)
         return

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 
 import otm
+from analysis.commands import COMMANDS
 from otm.__main__ import main
 
 P, Q = [0.75, 0.25], [0.5, 0.5]
+
+
+@pytest.fixture(autouse=True)
+def of_the_checkout(monkeypatch):
+    """An installation knows the commands on models under another name."""
+    monkeypatch.setattr("otm.commands.app.further", lambda: COMMANDS)
 
 
 @pytest.fixture

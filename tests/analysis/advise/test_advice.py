@@ -562,6 +562,9 @@ def test_chats_are_written_in_the_template(tmp_path):
         "add_generation_prompt %}>>{% endif %}"
     )
     assert pair.tokenizer.decode(pair.encode_chat("Return the")) == "<user>Return the>>"
+    assert pair.encode_prompt("Return the") == pair.encode("Return the")
+    asked = dataclasses.replace(pair, chat=True)
+    assert asked.encode_prompt("Return the") == pair.encode_chat("Return the")
     pair.tokenizer.chat_template = "{{ raise_exception('no users here') }}"
     with pytest.raises(AnalysisError, match="no users here"):
         pair.encode_chat("Return the")

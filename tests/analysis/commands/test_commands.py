@@ -86,6 +86,7 @@ COMPARE = ("compare", "--out", "p.png")
 ONE = (*COMPARE, "--prompt", "x")
 MEASURE = ("measure", "--prompts", "prompts.txt", "--device", "cpu", "--out", "run")
 ALONG = ("steps", "--prompts", "two.txt", "--per-text", "2", "--device", "cpu")
+DECODE = ("decode", "--prompts", "two.txt", "--out", "d", "--decoder", "Gsd(chain(2))")
 ADVISE = ("advise", "--prompts", "prompts.txt", "--device", "cpu")
 TRAIN = (
     "train",
@@ -125,6 +126,11 @@ IMPOSSIBLE = [
     ((*ALONG, "--drafts", "2"), "Pass --nodes"),
     (("steps", "--nodes", "2", "--drafts", "2"), "got --nodes and --drafts"),
     ((*ADVISE, "--chat-template"), "must have a chat template"),
+    ((*MEASURE, "--chat-template", "--workers", "1"), "must have a chat template"),
+    ((*ALONG, "--nodes", "2", "--chat-template"), "must have a chat template"),
+    ((*DECODE, "--chat-template"), "must have a chat template"),
+    ((*ONE, "--draft", "nodraft"), "The draft's tokenizer must be"),
+    ((*ONE, "--draft", "nodraft"), "no folder 'nodraft' is here"),
     ((*ADVISE, "--top-p", "7"), "top_p"),
     ((*ADVISE, "--dtype", "int8"), "dtype"),
     ((*ADVISE, "--prompts", "nowhere.txt"), "nowhere.txt"),

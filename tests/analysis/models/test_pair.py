@@ -17,6 +17,7 @@ from analysis.models import pair as pair_module
 from analysis.models.causal import pair_models
 from analysis.models.pair import choose_device, load_pair
 from analysis.models.public import PUBLIC, public_folder
+from analysis.models.source import PairSource, load_source
 from analysis.papers import captures
 from analysis.provenance import weights_digest
 from figures import figure4, figure5, front
@@ -175,6 +176,23 @@ def test_a_silent_hub_is_asked_once(monkeypatch):
     pair_module._answers.cache_clear()
     assert asked == [("no/where", pair_module._PATIENCE)]
     assert pair_module._PATIENCE <= 5
+
+
+def test_each_model_has_its_revision_and_weights_as_in_the_files(monkeypatch):
+    usual, asked = pair_module._load, []
+
+    def load(factory, name, what, trust_remote_code, **options):
+        asked.append((what, options.get("revision"), options.get("dtype")))
+        return usual(factory, name, what, trust_remote_code, **options)
+
+    monkeypatch.setattr(pair_module, "_load", load)
+    source = PairSource(device="cpu", dtype="auto", draft_revision="old", revision="v2")
+    assert load_source(source).target.dtype == torch.float16  # as its files say
+    assert asked == [
+        (f"{side}{what}", revision, dtype)
+        for what, dtype in (("'s tokenizer", None), (" model", "auto"))
+        for side, revision in (("draft", "old"), ("target", "v2"))
+    ]
 
 
 DRAFT = PUBLIC["smollm2"].draft
