@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from otm._machine.arrays import Array
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import RNGLike, check_count, check_real, check_rng, plain_reals
+from otm.pmf import RNGLike, check_count, check_real, check_rng, keyword_only, plain_reals
 
 __all__ = [
     "bernoulli",
@@ -186,6 +186,10 @@ def describe(mass: Array) -> dict[str, float]:
     }
 
 
+@keyword_only(
+    "otm.examples.uniform_optimum(ratio=2, k=3)",
+    reason="ratio and k are keyword-only",
+)
 def uniform_optimum(*, ratio: float, k: int) -> float:
     """Return the optimal acceptance of k i.i.d. drafts from U(d) for the target U(d/r).
 

@@ -12,7 +12,7 @@ import array_api_compat
 
 from otm._machine.arrays import Array, gather, namespace, quiet, total, untracked
 from otm.errors import InvalidDistribution, InvalidParameter
-from otm.pmf import check_count, check_real, plain_array
+from otm.pmf import check_count, check_real, keyword_only, plain_array
 
 ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -28,6 +28,10 @@ steps before.
 _STEPS = frozenset(ORDERS["transformers"])
 
 
+@keyword_only(
+    "otm.from_logits(logits, temperature=0.7, top_k=50)",
+    reason="What follows the logits is keyword-only",
+)
 def from_logits(
     logits: object,
     *,

@@ -9,9 +9,11 @@ renormalising somebody's truncated top-p probabilities would answer a question t
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 import array_api_compat
 import numpy as np
@@ -31,6 +33,8 @@ from otm._machine.arrays import (
 from otm.errors import InvalidDistribution, InvalidParameter, ShapeMismatch
 
 Kind = TypeVar("Kind")
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
 
 RNGLike: TypeAlias = np.random.Generator | np.random.BitGenerator | np.random.SeedSequence | int
 """A source of randomness: a generator, which goes on, or a seed, which begins anew."""
@@ -548,3 +552,34 @@ def check_choice(value: object, *, name: str, choices: Sequence[str]) -> str:
             f"{name} must be {', '.join(others)} or {last}; got {value!r:.80}. Choose one."
         )
     return value
+
+
+def keyword_only(
+    call: str,
+    *,
+    reason: str = "draft and target are keyword-only, because the literature swaps p and q",
+) -> Callable[[Callable[_Arguments, _Answer]], Callable[_Arguments, _Answer]]:
+    """Refuse positional, unknown or missing arguments, with an error that shows the right call.
+
+    Args:
+        call: how it is called instead.
+        reason: why it is called so.
+    """
+
+    def around(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
+        @functools.wraps(function)
+        def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                try:
+                    inspect.signature(function).bind(*args, **kwargs)
+                except TypeError as error:
+                    raise InvalidParameter(
+                        f"{reason}; this call has a fault: {error}. Call {call}."
+                    ) from None
+                raise
+
+        return checked
+
+    return around

@@ -3,50 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from otm._machine.arrays import Array, brief_repr, to_numpy, tracks_gradient, unit_rows
 from otm.drafts.base import Law
 from otm.errors import InvalidParameter, ShapeMismatch, Unsupported
-from otm.pmf import as_pmfs
+from otm.pmf import as_pmfs, keyword_only as keyword_only
 
 _Law = TypeVar("_Law", bound=Law)
-_Arguments = ParamSpec("_Arguments")
-_Answer = TypeVar("_Answer")
-
-
-def keyword_only(
-    call: str,
-    *,
-    reason: str = "draft and target are keyword-only, because the literature swaps p and q",
-) -> Callable[[Callable[_Arguments, _Answer]], Callable[_Arguments, _Answer]]:
-    """Refuse positional, unknown or missing arguments, with an error that shows the right call.
-
-    Args:
-        call: how it is called instead.
-        reason: why it is called so.
-    """
-
-    def around(function: Callable[_Arguments, _Answer]) -> Callable[_Arguments, _Answer]:
-        @functools.wraps(function)
-        def checked(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Answer:
-            try:
-                return function(*args, **kwargs)
-            except TypeError:
-                try:
-                    inspect.signature(function).bind(*args, **kwargs)
-                except TypeError as error:
-                    raise InvalidParameter(
-                        f"{reason}; this call has a fault: {error}. Call {call}."
-                    ) from None
-                raise
-
-        return checked
-
-    return around
 
 
 @dataclasses.dataclass(frozen=True, eq=False, init=False, repr=False)

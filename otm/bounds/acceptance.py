@@ -9,7 +9,7 @@ from otm._machine.arrays import UNIT_ROUNDOFF, Array, as_scalar_or_array, clip, 
 from otm.bounds.rounding import bound_by_row, round_down, round_up
 from otm.drafts.iid import IID
 from otm.pmf import check_count
-from otm.problem import Problem, check_problem, require_law
+from otm.problem import Problem, check_problem, keyword_only, require_law
 from otm.results.statistics import Certified
 from otm.verifiers.optimal.bins import bracket_ends, check_bins, require_curve
 
@@ -99,6 +99,10 @@ def support_limit_upper(problem: Problem) -> Array:
     return bound_by_row(covered, draft, problem.target)
 
 
+@keyword_only(
+    "otm.bounds.kseq_lower(otm.Problem(draft=p, target=q, law=otm.IID(k)))",
+    reason="A bound takes one problem, which holds draft, target and law",
+)
 def kseq_lower(problem: Problem) -> Array:
     """Return the proven lower bound on K-SEQ's acceptance for every γ in [γ*, k].
 

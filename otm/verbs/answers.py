@@ -352,6 +352,10 @@ def output_marginal(verifier: Verifier, problem: Problem) -> NDArray[np.float64]
     return law
 
 
+@keyword_only(
+    "otm.sample(verifier, problem, size=1_000, rng=0)",
+    reason="size and rng are keyword-only",
+)
 def sample(verifier: Verifier, problem: Problem, *, size: int, rng: RNGLike) -> Samples:
     """Draw drafts and outputs by the verifier's published steps.
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from otm.pmf import RNGLike, check_confidence, check_count, check_rng
-from otm.problem import Problem
+from otm.problem import Problem, keyword_only
 from otm.results import Definition
 from otm.results.statistics import Estimate, binomial_interval
 from otm.verbs.answers import prepare, runs
 from otm.verifiers.base import Rule, Verifier, check_definition
 
 
+@keyword_only(
+    "otm.estimate(verifier, problem, samples=10_000, rng=0)",
+    reason="samples and rng are keyword-only",
+)
 def estimate(
     verifier: Verifier,
     problem: Problem,

@@ -139,6 +139,10 @@ class KSeq(CurvedVerifier):
         return namespace(*pieces).concat(pieces, axis=0)
 
 
+@keyword_only(
+    "otm.verifiers.gamma_star(otm.Problem(draft=p, target=q, law=otm.IID(k)))",
+    reason="γ* takes one problem, which holds draft, target and law",
+)
 def gamma_star(problem: Problem) -> Array:
     """Solve 1 − (1 − β(γ))^k = γ β(γ) for the smallest lossless division factor of K-SEQ.
 

@@ -177,6 +177,25 @@ def test_distributions_by_position_and_under_other_names(call, instead):
         call()
 
 
+@pytest.mark.parametrize(
+    ("call", "instead"),
+    [
+        (lambda: otm.estimate(KSeq(), PROBLEM), r"'samples'. Call otm\.estimate\(verifier, "),
+        (lambda: otm.sample(KSeq(), PROBLEM, size=3), r"'rng'. Call otm\.sample\(verifier, "),
+        (lambda: otm.bounds.kseq_lower(draft=[1], k=2), r"'\w+'. Call otm\.bounds\.kseq_lower"),
+        (
+            lambda: otm.verifiers.gamma_star(*PAIR, 2),
+            r"positional .* Call otm\.verifiers\.gamma_star\(otm\.Problem",
+        ),
+        (lambda: otm.examples.uniform_optimum(2, 3), "Call otm.examples.uniform_optimum"),
+        (lambda: otm.from_logits([0.0], topk=2), "'topk'. Call otm.from_logits"),
+    ],
+)
+def test_a_wrong_call_is_answered_by_the_right_one(call, instead):
+    with pytest.raises(InvalidParameter, match=f"this call has a fault: .*{instead}"):
+        call()
+
+
 def test_a_type_error_from_inside_a_call_is_no_fault_of_the_call(
     monkeypatch,
 ):
