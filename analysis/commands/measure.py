@@ -24,6 +24,7 @@ from .options import (
     TEXTS,
     Allow,
     Field,
+    Limit,
     PairSource,
     Prompts,
     PromptTokens,
@@ -94,6 +95,7 @@ def measure(
         typer.Option(metavar="NAME", help="Split of the data set.", rich_help_panel=TEXTS),
     ] = "train",
     field: Field = "text",
+    limit: Limit = None,
     prompt_tokens: PromptTokens = 512,
     num_tokens: TextTokens = 64,
     block: Annotated[
@@ -247,22 +249,24 @@ def measure(
     if from_trace is not None:
         summary = runs.measure_trace_file(out, trace=from_trace, **asked)
     else:
-        source = _source(prompts, dataset, split=split, field=field)
+        source = _source(prompts, dataset, split=split, field=field, limit=limit)
         summary = runs.measure_prompts(out, source=source, models=models, **asked)
     _say(out, summary, checked=check > 0)
 
 
-def _source(prompts: Path | None, dataset: str | None, *, split: str, field: str) -> Any:
+def _source(
+    prompts: Path | None, dataset: str | None, *, split: str, field: str, limit: int | None
+) -> Any:
     """Return the prompts of a file or of a data set."""
-    from ..models.prompts import data_set, open_prompts
+    from ..models.prompts import data_set, first_of, open_prompts
 
     if (prompts is None) == (dataset is None):
         raise AnalysisError(
             "A measurement needs either --prompts FILE or --dataset NAME; pass one of them."
         )
     if prompts is not None:
-        return open_prompts(prompts, field=field)
-    return data_set(str(dataset), split=split, field=field)
+        return first_of(open_prompts(prompts, field=field), limit)
+    return first_of(data_set(str(dataset), split=split, field=field), limit)
 
 
 def _say(out: Path, summary: Any, *, checked: bool) -> None:

@@ -138,7 +138,10 @@ def rules(
     beside: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Another draft model on the same texts.", rich_help_panel=BESIDE
+            "--beside-draft",
+            metavar="NAME",
+            help="Another draft model on the same texts.",
+            rich_help_panel=BESIDE,
         ),
     ] = None,
     beside_dtype: Annotated[

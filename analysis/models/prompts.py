@@ -53,6 +53,11 @@ class PromptSource:
     texts: Callable[[], Iterator[tuple[str, str]]]
 
 
+def first_of(source: PromptSource, limit: int | None) -> PromptSource:
+    """Return a source of the first prompts of another, of all for None."""
+    return dataclasses.replace(source, texts=lambda: itertools.islice(source.texts(), limit))
+
+
 def open_prompts(path: Path, *, field: str = "text") -> PromptSource:
     """Return the source of prompts in a file, by the file's suffix.
 

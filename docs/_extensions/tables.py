@@ -1,5 +1,5 @@
-"""Tables that the library writes about itself: verifiers, laws and decoders from their registries
-and docstrings.
+"""Tables that the library writes about itself: verifiers, laws, decoders and options from their
+registries and docstrings.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from reference import public_names
@@ -16,6 +17,8 @@ from sphinx.util.docutils import SphinxDirective
 import otm
 from otm import sequence
 from otm._display.tabular import markdown
+from otm.commands import COMMANDS
+from otm.commands.app import further, load
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,7 +117,25 @@ def decoder_rows() -> list[list[str]]:
     ]
 
 
+def option_rows() -> list[list[str]]:
+    """Return every option of the command line, what it means, and the commands that have it."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in (*COMMANDS, *further()):
+        for option in load(one).params:
+            if option.param_type_name == "option":
+                found.setdefault(option.opts[0], {})[one.name] = option
+    return [
+        [
+            f"`{' '.join(filter(None, (name, next(iter(options.values())).metavar)))}`",
+            "; ".join(dict.fromkeys(option.help for option in options.values())),
+            ", ".join(f"`{command}`" for command in options),
+        ]
+        for name, options in sorted(found.items())
+    ]
+
+
 TABLES = {
+    "options": (("option", "what it means", "commands"), option_rows),
     "verifiers": (
         ("verifier", "draft laws", "lossless", "gradients", "reference"),
         verifier_rows,

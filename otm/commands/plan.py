@@ -35,7 +35,12 @@ def plan(
     ] = None,
     drafts: Annotated[
         int | None,
-        typer.Option(metavar="L", min=1, help="Most drafts a step, where a mean does not say it."),
+        typer.Option(
+            "--max-drafts",
+            metavar="L",
+            min=1,
+            help="Most drafts a step, where a mean does not say it.",
+        ),
     ] = None,
     extend: Annotated[
         int | None,
@@ -167,6 +172,8 @@ def plan(
     Records: counters, logs, JSON or CSV of vLLM, SGLang, TensorRT-LLM, llama.cpp, AIPerf,
     SpecForge, speculators (docs/records.md). Exit status: 0 answered, 2 not carried out, 130
     interrupted.
+
+    Example: otm plan vllm.log --draft-ms 2 --target-ms 20
     """
     # --help needs none of it
     from otm.commands.plan_compared import comparison  # noqa: PLC0415

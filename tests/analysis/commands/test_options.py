@@ -66,7 +66,8 @@ def test_the_draft_is_sampled_as_the_target_unless_said():
 def test_a_measurement_is_repeated_from_its_manifest(printed, tmp_path):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("Return the\nIf not\n", encoding="utf-8")
-    small = ("--prompts", prompts, "--prompt-tokens", 4, "--temperatures", "0.7,1", "--bounds")
+    small = ("--prompts", prompts, "--limit", 1, "--prompt-tokens", 4)
+    small += ("--temperatures", "0.7,1", "--bounds")
     machine = ("--device", "cpu", "--workers", 1, "--threads", 1, "--allow", "a", "--allow", "b")
     printed("measure", *small, "--drafts", "1-2", *machine, "--out", tmp_path / "one")
     record = tmp_path / "one" / "manifest.json"
@@ -76,7 +77,11 @@ def test_a_measurement_is_repeated_from_its_manifest(printed, tmp_path):
         for name in ("one", "two")
     )
     assert one["settings"] == two["settings"] and one["options"] == two["options"]
-    assert one["options"]["allow"] == ["a", "b"] and "out" not in one["options"]
+    assert (
+        one["options"]["limit"] == 1
+        and one["options"]["allow"] == ["a", "b"]
+        and "out" not in one["options"]
+    )
     shards = [tmp_path / name / "shards" / "shard-00000.parquet" for name in ("one", "two")]
     assert shards[0].read_bytes() == shards[1].read_bytes()
 
