@@ -33,6 +33,8 @@ def test_every_command_is_listed_in_its_group(capsys):
     assert main(["--help"]) == 0
     listed = capsys.readouterr().out
     assert main([]) == 2 and capsys.readouterr().out == listed
+    assert main(["help"]) == 0 and capsys.readouterr().out == listed
+    assert main(["help", "plan"]) == 0 and "Example: otm plan " in capsys.readouterr().out
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"otm {metadata.version(app.DISTRIBUTION)}\n"
     for one in (*COMMANDS, *app.further()):
@@ -81,3 +83,14 @@ def test_a_shell_completes_commands_options_and_words(words, offered):
     )
     assert offered in done.stdout.split()
     assert all(one.startswith(words.rpartition(" ")[2]) for one in done.stdout.split())
+
+
+@pytest.mark.parametrize("words", ["--help", "--show-completion"])
+def test_a_reader_that_has_left_is_no_traceback(words):
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-m", "otm", words], stdout=writes, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writes)
+    assert done.stderr == b""

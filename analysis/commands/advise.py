@@ -22,7 +22,7 @@ from .options import (
     Threads,
     grouped,
     models_of,
-    output_option,
+    output_file,
     sampling_of,
     use_threads,
 )
@@ -33,7 +33,7 @@ def advise(
     *,
     prompts: Prompts,
     out: Annotated[
-        Path | None, output_option("File for everything as JSON, which `otm report` reads.")
+        Path | None, output_file("File for everything as JSON, which `otm report` reads.")
     ] = None,
     run: Annotated[
         bool,

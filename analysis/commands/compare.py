@@ -1,6 +1,5 @@
 """`otm compare`: every scheme on the rows of two files, or on both models' laws after prompts."""
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,10 +25,6 @@ from .options import (
 )
 
 FILES, PROMPTS = "Two files", "Two models after prompts"
-_OF_MODELS = frozenset(
-    ["prompt", "prompts", "field", "nodes", "chat-template", "draft", "target", "device"]
-).union(["device-map", "dtype", "draft-revision", "revision", "trust-remote-code"])
-"""The options that mean nothing for files."""
 
 
 @grouped(models=models_of, setting=sampling_of)
@@ -104,28 +99,26 @@ def compare(
     """
     from otm.commands.compare_files import ENDINGS, as_json as record_of, write_tables
 
-    if out is not None:
-        require_place(out, ENDINGS)
-    if as_json not in (None, "-"):
-        require_place(str(as_json))
+    require_place(out, ENDINGS)
+    if bool(files) + (prompt is not None) + (prompts is not None) != 1 or (nodes and not prompts):
+        raise AnalysisError(
+            "A comparison needs two files, --prompt TEXT or --prompts FILE, and for --nodes the "
+            "last; pass one of them."
+        )
     context.with_resource(clock("comparison"))
-    options = given_options(context)
     asked: dict[str, Any] = {"ks": list(drafts or [1, 2, 4, 8]), "samples": samples, "seed": seed}
     if files:
-        if useless := sorted(options.keys() & _OF_MODELS):
-            raise AnalysisError(
-                f"Files are compared without models; got --{', --'.join(useless)}. Leave out what "
-                "does not apply."
-            )
         how: dict[str, Any] = {"logits": logits, "processing": setting, "row": row, "limit": limit}
         words, tables = _of_files(files, out, **how, **asked)
     else:
         require_extra("analysis")
-        texts = _texts(prompt, prompts, nodes, field=field, limit=limit)
+        texts = [str(prompt)] if prompts is None else _texts(prompts, nodes, field, limit)
         words, tables = _after_prompts(texts, models, setting, nodes, **asked)
     arrived = as_json == "-" or print_report("\n".join(words), command="compare")
     if as_json is not None:
-        arrived &= deliver(as_json, record_of(tables, options=options), command="compare")
+        arrived &= deliver(
+            as_json, record_of(tables, options=given_options(context)), command="compare"
+        )
     if out is not None:
         arrived &= write_tables(out, tables)
     return 0 if arrived else 2
@@ -134,7 +127,7 @@ def compare(
 def _of_files(
     files: list[str], out: Path | None, *, ks: list[int], samples: int | None, seed: int, **how: Any
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return what is said of each row of two files, and the tables by row."""
+    """Return the words on each row of two files, and the tables by row."""
     import otm
     from otm.commands.compare_files import PICTURES, read_rows, table_and_advice
 
@@ -150,27 +143,13 @@ def _of_files(
     return [f"{head}{one}\n" for head, one in zip(heads, said, strict=True)], tables
 
 
-def _texts(
-    prompt: str | None,
-    prompts: Path | None,
-    nodes: Sequence[int] | None,
-    *,
-    field: str,
-    limit: int | None,
-) -> list[str]:
-    """Return the prompts that are asked for, or raise if there are none or too few."""
+def _texts(prompts: Path, nodes: Sequence[int] | None, field: str, limit: int | None) -> list[str]:
+    """Return the prompts of a file, or raise if there are too few."""
     from ..models import prompts as files
     from ..steps.contexts import LEAST_CONTEXTS
 
-    if (prompt is None) == (prompts is None) or (nodes and prompts is None):
-        raise AnalysisError(
-            "A comparison needs two files, --prompt TEXT or --prompts FILE, and for --nodes the "
-            "last; pass one of them."
-        )
-    if prompts is None:
-        return [str(prompt)]
-    source = files.open_prompts(prompts, field=field)
-    texts = [text for _, text in itertools.islice(source.texts(), limit)]
+    source = files.first_of(files.open_prompts(prompts, field=field), limit)
+    texts = [text for _, text in source.texts()]
     if len(texts) < (least := LEAST_CONTEXTS if nodes else 1):
         raise AnalysisError(
             f"A comparison of this kind needs {least} prompts or more; {prompts} has "
@@ -189,7 +168,7 @@ def _after_prompts(
     samples: int | None,
     seed: int,
 ) -> tuple[list[str], dict[str, Any]]:
-    """Return what is said of two models' laws after prompts, and the table by name."""
+    """Return the words on two models' laws after prompts, and the table by name."""
     import numpy as np
 
     from otm.commands.compare_files import table_and_advice
@@ -215,8 +194,8 @@ def _after_prompts(
     ]
     words += [", ".join([f"V = {pair.num_tokens}", *asked, pair.device])]
     words += [f"note     {note}" for note in pair.notes]
-    rng = np.random.default_rng(seed)
-    draws = (2_000 if len(texts) == 1 else 0) if samples is None else samples
+    rng, usual = np.random.default_rng(seed), 2_000 if len(texts) == 1 else 0
+    draws = usual if samples is None else samples
     result = next_token.compare_next(found, k=ks, samples=draws, rng=rng)
     words += [f"\n{result.bounds}"]
     if nodes:

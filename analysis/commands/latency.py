@@ -15,7 +15,7 @@ from .options import (
     Threads,
     grouped,
     models_of,
-    output_option,
+    output_file,
     use_threads,
 )
 
@@ -23,7 +23,7 @@ from .options import (
 @grouped(models=models_of, without=("chat_template",))
 def latency(
     *,
-    out: Annotated[Path, output_option("File of the record, JSON.")] = Path("latency.json"),
+    out: Annotated[Path, output_file("File of the record, JSON.")] = Path("latency.json"),
     lengths: Annotated[Sequence[int], numbers("New tokens per sequence, 4 among them.")] = tuple(
         range(1, 9)
     ),

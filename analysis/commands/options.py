@@ -40,13 +40,7 @@ def output_option(help: str) -> Any:
 
 def output_file(help: str) -> Any:
     """Return the option of a file to write, which is refused before the work if it cannot be."""
-    return typer.Option(parser=_file, metavar="PATH", help=help)
-
-
-def _file(text: str | Path) -> Path:
-    place = _place(text)
-    require_place(place)
-    return place
+    return typer.Option(parser=lambda text: require_place(_place(text)), metavar="PATH", help=help)
 
 
 def _place(text: str | Path) -> Path:

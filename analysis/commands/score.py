@@ -12,7 +12,7 @@ from .options import (
     Texts,
     grouped,
     models_of,
-    output_option,
+    output_file,
 )
 
 
@@ -20,7 +20,7 @@ from .options import (
 def score(
     *,
     texts: Texts,
-    out: Annotated[Path, output_option("File of the scored texts.")] = Path("forced.jsonl"),
+    out: Annotated[Path, output_file("File of the scored texts.")] = Path("forced.jsonl"),
     models: PairSource,
 ) -> None:
     """Score an engine's texts with the target."""

@@ -14,12 +14,13 @@ from ..errors import AnalysisError
 from .options import (
     TEXTS,
     Field,
+    Limit,
     PairSource,
     Prompts,
     Setting,
     grouped,
     models_of,
-    output_option,
+    output_file,
     sampling_of,
 )
 
@@ -70,7 +71,7 @@ def steps(
         Sequence[int] | None,
         numbers("With --nodes: numbers of independent sequences beside 1."),
     ] = None,
-    out: Annotated[Path | None, output_option("File of the tables, JSON.")] = None,
+    out: Annotated[Path | None, output_file("File of the tables, JSON.")] = None,
     seed: Seed = 0,
     text: Annotated[
         Path | None,
@@ -82,6 +83,7 @@ def steps(
     ] = None,
     prompts: Prompts = None,
     field: Field = "text",
+    limit: Limit = None,
     per_text: Annotated[
         int,
         typer.Option(
@@ -146,7 +148,7 @@ def steps(
     for note in pair.notes:
         say(f"note     {note}")
     start, texts = np.random.default_rng(seed), None
-    size, eos = (num_contexts, context_tokens), pairs.end_of_text(pair)
+    size, eos = (min(limit or num_contexts, num_contexts), context_tokens), pairs.end_of_text(pair)
     places = _places(pair, text, prompts, field=field, size=size, rng=start)
     if prompts is not None:
         places, texts = contexts.along_texts(

@@ -16,9 +16,6 @@ from otm.pmf import check_choice
 from ..provenance import environment, weights_digest
 from .names import SIDES, model_names, model_places
 
-WEIGHTS = ("float32", "float16", "bfloat16")
-"""Types of the weights; "auto" is that of each model's files."""
-
 
 @dataclasses.dataclass(frozen=True)
 class PairSource:
@@ -61,7 +58,8 @@ def load_source(source: PairSource, *, two_tokenizers: bool = False) -> Any:
     size = "" if needed is None else f", about {needed / 1e9:.1f} GB of memory"
     report_phase(f"models: loading{size}")
 
-    kinds: dict[str, Any] = {name: getattr(torch, name) for name in WEIGHTS} | {"auto": "auto"}
+    weights = ("float32", "float16", "bfloat16")
+    kinds: dict[str, Any] = {name: getattr(torch, name) for name in weights} | {"auto": "auto"}
     return load_pair(
         draft=source.draft,
         target=source.target,

@@ -59,15 +59,20 @@ def next_token(pair: Pair, prompt: str, tokens: Sequence[int], *, setting: Setti
 def compare_next(
     found: Sequence[NextToken], *, k: Sequence[int], samples: int, rng: np.random.Generator
 ) -> PromptComparison:
-    """Compare every scheme that reaches a full vocabulary, in seconds to minutes by V and k.
+    """Compare every scheme that is fast at this vocabulary.
 
     After several prompts the table holds the means over them, with half-widths in place of the
     bounds.
     """
-    tables = [_table_of(one, k, samples, rng) for one in with_progress(found, "schemes, prompt")]
+    tables = [
+        otm.compare(draft=one.draft, target=one.target, k=k, samples=samples, rng=rng)
+        for one in with_progress(found, "schemes, prompt")
+    ]
     if len(found) > 1:
-        rows = map(_mean_row, zip(*(table.rows for table in tables), strict=True))
-        means = dataclasses.replace(tables[0], rows=tuple(rows))
+        each = [{(repr(row.law), repr(row.verifier)): row for row in one.rows} for one in tables]
+        everywhere = (key for key in each[0] if all(key in one for one in each))
+        rows = tuple(_mean_row([one[key] for one in each]) for key in everywhere)
+        means = dataclasses.replace(tables[0], rows=rows)
         return PromptComparison(f"the mean over {len(found)} prompts", means, _spread(tables))
     problem = otm.Problem(draft=found[0].draft, target=found[0].target, law=otm.IID(1))
     return PromptComparison(
@@ -77,21 +82,6 @@ def compare_next(
         + "\n\n"
         + trees_table(problem, k, draws=samples, rng=rng),
     )
-
-
-def _table_of(
-    found: NextToken, ks: Sequence[int], samples: int, rng: np.random.Generator
-) -> otm.comparison.Comparison:
-    table = otm.compare(
-        draft=found.draft,
-        target=found.target,
-        verifiers=_reaching_full_vocabulary(ks),
-        k=ks,
-        samples=samples,
-        rng=rng,
-    )
-    # which law each verifier takes is no news to a reader of this table
-    return dataclasses.replace(table, left_out=())
 
 
 def _spread(tables: Sequence[otm.comparison.Comparison]) -> str:
@@ -128,19 +118,6 @@ def _mean_row(rows: Sequence[otm.comparison.ComparisonRow]) -> otm.comparison.Co
     distances = np.array([row.distances for row in rows], dtype=float).mean(axis=0)
     moved = None if rows[0].distortion is None else Distortion(*distances.tolist())
     return dataclasses.replace(rows[0], **numbers, monte_carlo=together, distortion=moved)
-
-
-def _reaching_full_vocabulary(ks: Sequence[int]) -> list[otm.Verifier]:
-    """Return the default verifiers that suit text at full vocabulary size, for some k.
-
-    They enumerate no draft sequences, and the numbers of tokens mean nothing to them.
-    """
-    made = [make() for make in otm.verifiers.VERIFIERS if make.equivariant and not make.is_plan]
-    return [
-        v
-        for v in made
-        if any(v.supports(law.of_size(k)) for law in otm.drafts.SINGLE_DRAFTER_LAWS for k in ks)
-    ]
 
 
 def trees_table(

@@ -23,7 +23,7 @@ from otm.table import table_columns
 
 from .belief import DrafterRow, fitted_scale
 from .contexts import check_contexts, with_cleared_caches
-from .rows import SchemeRow, against, conclusion, difference
+from .rows import SchemeRow, against, conclusion
 
 BEST = "best for i.i.d. drafts"
 THRESHOLD, BEST_THRESHOLD = "threshold race, matched", "best for a threshold race's drafts"
@@ -70,7 +70,9 @@ class ListTable:
                 row.name,
                 str(row.drafts),
                 f"{row.mean:.3f} ± {row.high - row.mean:.3f}",
-                difference(row, THRESHOLD),
+                ""
+                if row.name == THRESHOLD
+                else f"{-row.less:+.3f} ± {row.less_high - row.less:.3f}",
             )
             for row in self.rows
         ]

@@ -87,7 +87,9 @@ class NodeTable:
                 row.name,
                 str(row.nodes),
                 f"{row.mean:.3f} [{row.low:.3f}, {row.high:.3f}]",
-                difference(row, NOISE_TREE),
+                ""
+                if row.name == NOISE_TREE
+                else f"{-row.less:+.3f} [{-row.less_high:+.3f}, {-row.less_low:+.3f}]",
                 f"{row.plan}, {row.used:.1f} nodes",
             )
             for row in self.rows
@@ -97,13 +99,6 @@ class NodeTable:
         return "\n".join([title, *columns([head, *lines], right=(1, 2, 3)), "", found])
 
 
-def difference(row: SchemeRow, reference: str) -> str:
-    """Return a row's mean minus the reference's with its interval, nothing for the reference."""
-    if row.name == reference:
-        return ""
-    return f"{-row.less:+.3f} [{-row.less_high:+.3f}, {-row.less_low:+.3f}]"
-
-
 def conclusion(rows: Sequence[tuple[str, float, float]], unit: str = "tokens per call") -> str:
     """Return the best of rows (name, mean, half-width), and its gain over what engines run."""
     best = max((row for row in rows if row[0] != BOUND), key=lambda row: row[1])
@@ -111,9 +106,8 @@ def conclusion(rows: Sequence[tuple[str, float, float]], unit: str = "tokens per
     said = f"BEST: {best[0]}, {best[1]:.3f} {unit}"
     if runs == best:
         return f"{said}."
-    gain = best[1] - runs[1]
-    sure = gain > np.hypot(best[2], runs[2])
-    worth = "worth a trial" if sure else "not sure; measure more contexts (--num-contexts)"
+    gain, sure = best[1] - runs[1], np.hypot(best[2], runs[2])
+    worth = "worth a trial" if gain > sure else "not sure; measure more contexts (--num-contexts)"
     over = f"{gain:+.3f} ({100 * gain / runs[1]:+.1f} %) over {runs[0]}, which engines run"
     return "\n".join(wrapped(f"{said}, {over}: {worth}."))
 

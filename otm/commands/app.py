@@ -32,6 +32,8 @@ def further() -> Iterable[Command]:
 def run(words: list[str]) -> int:
     """Run the command line with given words, with the help for none, and return the exit status."""
     escape_unencodable()
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     name = " ".join(["otm", *(word for word in words[:1] if not word.startswith("-"))])
     try:
         status = get_command(app)(words or ["--help"], prog_name="otm", standalone_mode=False)

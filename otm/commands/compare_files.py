@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from otm import Naive, Problem, Processing
 from otm._display import drawing
 from otm._display.tabular import shortened, wrapped
 from otm._machine.strict_json import plain_json
@@ -27,6 +25,9 @@ from otm.comparison import Comparison
 from otm.comparison.advice import advice
 from otm.drafts import IID
 from otm.errors import InvalidDistribution, InvalidParameter
+from otm.logits import Processing
+from otm.problem import Problem
+from otm.verifiers import Naive
 
 PICTURES = (".png", ".pdf", ".svg")
 ENDINGS = (".csv", ".tex", ".json", *PICTURES)
@@ -71,7 +72,7 @@ def read_rows(
     return {f"row {i}": problem[i] for i in (rows[:limit] if row is None else [row])}
 
 
-def _numbers(path: Path) -> list[NDArray[np.floating[Any]]]:
+def _numbers(path: Path) -> list[Any]:
     """Return the array `(rows, V)` of a file, or both if it has the keys draft and target."""
     try:
         if path.suffix in (".npy", ".npz"):
@@ -90,7 +91,7 @@ def _numbers(path: Path) -> list[NDArray[np.floating[Any]]]:
         ) from error
 
 
-def _matrix(values: object) -> NDArray[np.floating[Any]]:
+def _matrix(values: object) -> Any:
     """Return an array `(rows, V)`, a column as one row; half precision is widened."""
     array = np.atleast_2d(np.asarray(values))
     array = array.T if array.shape[1:] == (1,) else array.reshape(-1, array.shape[-1])

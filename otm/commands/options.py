@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from otm._machine.strict_json import plain_json
+from otm.commands.printing import require_place
 
 MOST_NUMBERS = 256
 """Largest number of values that an option may list."""
@@ -154,6 +155,7 @@ Json = Annotated[
     str | None,
     typer.Option(
         "--json",
+        callback=lambda place: require_place(place),  # noqa: PLW0108  # typer counts parameters
         metavar="FILE",
         help="Write the numbers as JSON to this file; - prints them instead of the words.",
     ),

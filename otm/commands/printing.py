@@ -9,8 +9,11 @@ import sys
 import textwrap
 from collections.abc import Collection
 from pathlib import Path
+from typing import TypeVar
 
 from otm.errors import InvalidParameter
+
+Place = TypeVar("Place", str | None, Path | None, Path)
 
 WIDTH = 80
 """Columns of a screen."""
@@ -60,9 +63,17 @@ def deliver(path: str, text: str, *, command: str) -> bool:
     return True
 
 
-def require_place(place: str | Path, endings: Collection[str] = ()) -> None:
-    """Raise `InvalidParameter` unless a file of these endings can be written to a place."""
-    path = Path(place)
+def require_place(place: Place, endings: Collection[str] = ()) -> Place:
+    """Return the place of an output, or raise unless a file of these endings can be written there.
+
+    None, and - for the standard output, are places.
+
+    Raises:
+        InvalidParameter: if the ending is another, or the folder is missing or read-only.
+    """
+    if place in (None, "-"):
+        return place
+    path = Path(str(place))
     if endings and path.suffix not in endings:
         raise InvalidParameter(
             f"A file of this kind ends in {', '.join(endings)}; got {path.name!r}. Change the "
@@ -75,6 +86,7 @@ def require_place(place: str | Path, endings: Collection[str] = ()) -> None:
             f"An output needs an existing folder that may be written to; {path} cannot be written "
             f"({fault or 'no permission'}). Name another file."
         )
+    return place
 
 
 def paragraph(title: str, text: str, *, indent: int = 8) -> list[str]:

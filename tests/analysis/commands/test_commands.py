@@ -115,7 +115,7 @@ IMPOSSIBLE = [
     ((*ONE, "--out", "plot.xyz"), ".svg"),
     ((*ONE, "--top-p", "2"), "top_p"),
     ((*ONE, "--chat-template"), "must have a chat template"),
-    ((*ONE, "file", "file"), "got --prompt. Leave out"),
+    ((*ONE, "file", "file"), "pass one of them"),
     pytest.param(
         (*ONE, "--device", "cuda"),
         "--device cpu",

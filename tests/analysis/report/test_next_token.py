@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import otm
-from analysis.report.next_token import NextToken, _table_of, compare_next, trees_table
+from analysis.report.next_token import NextToken, compare_next, trees_table
 
 
 def test_trees_of_a_pair_of_distributions_as_text():
@@ -30,7 +30,10 @@ def test_after_several_prompts_rows_are_means():
     # overlaps .7 and .6: t with one degree of freedom, 12.706, times .1/2
     assert "over 2 prompts" in result.bounds and "0.635 at k = 1, " in result.bounds
     rng = np.random.default_rng(0)  # goes on from prompt to prompt, as it did for both together
-    alone = [_table_of(one, [1, 2], 50, rng).rows for one in found]
+    alone = [
+        otm.compare(draft=one.draft, target=one.target, k=[1, 2], samples=50, rng=rng).rows
+        for one in found
+    ]
     for mean, one, two in zip(result.table.rows, *alone, strict=True):
         other = otm.Problem(draft=found[1].draft, target=found[1].target, law=mean.law)
         assert (mean.law, mean.verifier) == (one.law, one.verifier)

@@ -14,7 +14,6 @@ from analysis.steps.contexts import (
     written_entropy,
 )
 from analysis.steps.drafted_sequences import (
-    BOUND,
     CHAIN,
     REFINED,
     SCHEMES,
@@ -24,7 +23,7 @@ from analysis.steps.drafted_sequences import (
 from analysis.steps.drafters import BlurredModel
 from analysis.steps.lists import BELIEF, BEST, BEST_THRESHOLD, THRESHOLD, compare_lists
 from analysis.steps.nodes import ALL, LIKELIEST, NOISE_TREE, compare_nodes
-from analysis.steps.rows import against, best_within, conclusion
+from analysis.steps.rows import BOUND, against, best_within, conclusion
 from analysis.steps.shapes import compare_steps
 from otm.errors import InvalidParameter
 from otm.sequence import (

@@ -123,7 +123,7 @@ def test_outputs_by_ending_and_advice_below_the_table(tmp_path, monkeypatch, cap
         (["p.json", "longer.json"], "vocabular"),
         (["p.json", "logits.json"], "Here that is --logits."),
         (["p.json", "p.json", "--row", "1"], "The rows here are 0 to 0; got --row 1."),
-        (["p.json", "p.json", "--prompt", "a"], "got --prompt"),
+        (["p.json", "p.json", "--prompt", "a"], "pass one of them"),
         (["two.json", "two.json", "--out", "t.png"], "Choose one: --row 0."),
         (["p.json", "p.json", "--out", "t.doc"], "ends in .csv, .tex"),
         (["p.json", "p.json", "--out", "none/t.csv"], "no folder"),
