@@ -35,12 +35,7 @@ def plan(
     ] = None,
     drafts: Annotated[
         int | None,
-        typer.Option(
-            "--max-drafts",
-            metavar="L",
-            min=1,
-            help="Most drafts a step, where a mean does not say it.",
-        ),
+        typer.Option(metavar="L", min=1, help="Most drafts a step, where a mean does not say it."),
     ] = None,
     extend: Annotated[
         int | None,

@@ -450,7 +450,7 @@ def _mean_headline(
         yield "IT DEPENDS ON COSTS, and none are given: pass --draft-ms and --target-ms"
         yield from even
     elif np.isnan(plan.drafts):
-        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --max-drafts"
+        yield "IT DEPENDS ON DRAFTS: the record does not say how many a step; pass --drafts"
         yield from even
     elif plan.over_plain is None:
         known = f"costs are known to {costs.longest} drafts, the engine ran {plan.drafts:.3g}"
@@ -462,7 +462,7 @@ def _mean_headline(
         yield _ran(plan.over_plain)
         yield f"  {plan.tokens:.2f} tokens and {plan.drafts:.3g} drafts a {_unit(record)}"
     if len(plan.lower) == 1:
-        yield "  --max-drafts L, the most that a step drafts, bounds other lengths"
+        yield "  --drafts L, the most that a step drafts, bounds other lengths"
     elif len(plans) == 1:
         yield f"  surely faster than plain decoding: {_lengths(plan.pays)}"
         could = [length for length in plan.could_pay if length not in plan.pays]

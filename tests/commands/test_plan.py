@@ -151,7 +151,7 @@ def answer(capsys, *words):
         ),
         (DECODE, "--times --target-ms 20", ["pays, 1.56 x plain decoding"]),
         (UNTOLD, COSTS, ["IT DEPENDS ON DRAFTS"]),
-        (UNTOLD, f"{COSTS} --max-drafts 3", ["1.56 x plain"]),
+        (UNTOLD, f"{COSTS} --drafts 3", ["1.56 x plain"]),
         (
             "draft acceptance = 0.6 (78 accepted / 123 generated), mean len = 2.64",
             COSTS,
@@ -274,7 +274,7 @@ def test_the_page_on_records_shows_what_is_printed(capsys, tmp_path, monkeypatch
 def test_the_time_of_a_token_says_what_a_step_costs(capsys):
     """85 % of three drafts are 3.55 tokens; 5 % faster than plain, a step costs 3.55/1.05 calls."""
     words = "--mean 3.55 --target-ms 20 --token-ms 19.0476"
-    text = answer(capsys, *words.split(), "--max-drafts", "3")
+    text = answer(capsys, *words.split(), "--drafts", "3")
     assert "1.05 x plain decoding" in text and "pays below 3.55" in text
     assert "costs 3.38 target calls: 1 the target's own, 2.38 for drafts and the longer" in text
     assert "0.79 a draft" in text
