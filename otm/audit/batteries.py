@@ -20,6 +20,7 @@ from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
 from otm.audit.candidate import NOISE, Candidate, Check, FunctionCandidate, Scope, as_kind
 from otm.audit.classification import classify
 from otm.audit.draft_noise import check_of_steps
+from otm.audit.drafted import DraftedCandidate
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import FAILED, PASSED, Audit, Coverage, Verdict, listing, merged
 from otm.audit.sampled_audit import SampledAudit
@@ -64,12 +65,12 @@ class BatteryAudit(Audit):
         found = {audit.verdict for audit in self.audits.values()}
         if self.raised:
             found.add("raised")
-        if "lossless" in found:
+        if found & {"lossless", "rounding"}:
             found.discard("little power")
         if (self.uncovered and found <= PASSED) or not found:
             return "no verdict"
         if "lossless" in found and found <= PASSED:
-            return "lossless"
+            return "rounding" if "rounding" in found else "lossless"
         verdict: Verdict = next(verdict for verdict in get_args(Verdict) if verdict in found)
         return verdict
 
@@ -305,7 +306,7 @@ def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
         try:
             return _with_steps(carry_out(_checks(limited, scope), limited, scope), limited, scope)
         except OwnRandomness as error:
-            if "exact" in scope.only or scope.sampled:
+            if scope.sampled or ("exact" in scope.only and isinstance(limited, DraftedCandidate)):
                 raise
             scope = dataclasses.replace(scope, own_randomness=True)
             found = carry_out(_checks(limited, scope), limited, scope)
@@ -454,7 +455,9 @@ class _Progress:
         return BatteryAudit(
             name=self.candidate.name,
             taken_for=guessed,
-            detail=next((audit.detail for audit in self.audits.values() if audit.detail), ""),
+            detail=max(self.audits.values(), key=lambda a: (a.detail > "", a.severity)).detail
+            if self.audits
+            else "",
             audits=self.audits,
             reason=next((audit.reason for audit in self.audits.values() if audit.reason), ""),
             left_out=tuple(left_out),

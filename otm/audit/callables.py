@@ -132,7 +132,7 @@ class CallableVerifier(Verifier):
         Args:
             problem: one pair of distributions `(V,)`.
             by: "membership" or "rule", as of `otm.acceptance`.
-            seconds: how long the function is run at most, > 0; one draft sequence always is.
+            seconds: how long the function is run at most, > 0.
 
         Returns:
             AcceptanceInterval: certified; of a function that turns its uniforms into plain floats

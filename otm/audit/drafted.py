@@ -145,6 +145,7 @@ class BudgetSplit:
     Attributes:
         branching: seconds for branching that may not end; the rest is for samples.
         reason: why the draws of the code cannot be followed; empty unless an audit said so.
+        followed: whether a law was handed out.
     """
 
     def __init__(
@@ -154,6 +155,21 @@ class BudgetSplit:
         self.fixed, self.kept = fixed, kept
         self.seconds = min(scope.deadline.seconds, _LONGEST)
         self.branching, self.reason = _BRANCHING * self.seconds, ""
+        self.followed = False
+        if scope.own_randomness:
+            self.distrust("another instance contradicted the law found")
+
+    def distrust(self, reason: str) -> None:
+        """Give no more time to branching, since the code contradicted a law found for it.
+
+        Raises:
+            OwnRandomness: if a law was handed out before.
+        """
+        if self.followed:
+            error = OwnRandomness("The callable contradicts a law found for it.")
+            error.reason = reason
+            raise error
+        self.branching, self.reason = 0.0, reason
 
     @property
     def branching_of_one(self) -> float:

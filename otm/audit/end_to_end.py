@@ -46,10 +46,10 @@ from otm.audit.integration import (
 from otm.audit.report import STATE, Audit, Coverage
 from otm.audit.sampled_audit import Drawing, Drawn, SampledAudit, audit_of_draws
 from otm.audit.tracing.answers import CandidateFailure, Failed, outcome_of
-from otm.audit.tracing.branching import MOST_SECONDS
+from otm.audit.tracing.branching import CHECKS, MOST_SECONDS
 from otm.audit.tracing.execution import TraceAborted
 from otm.audit.tracing.intercept.interception import preserved
-from otm.audit.tracing.output_law import OutputLaw, traced_law_of
+from otm.audit.tracing.output_law import OutputLaw, contradicts, traced_law_of
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge, Unsupported
 from otm.pmf import RNGLike, check_count, check_real, check_rng
@@ -156,6 +156,8 @@ def joint(
         return outcome_of(lambda: _checked(write(), len(targets), num_tokens, length))
 
     try:
+        if not branching:
+            raise TraceAborted("no time was left to follow its draws")
         found = traced_law_of(
             [value], [1.0], 0, tolerance=allowed, described=instance, most_seconds=branching
         )
@@ -170,7 +172,9 @@ def joint(
             dataclasses.replace(found, method="branched"),
             tolerance,
         )
-        if exact.verdict != "undecided":
+        # few parts of a law that is not known may agree with the code by chance
+        by_chance = exact.verdict != "lossless" and found.error > allowed and found.cells < CHECKS
+        if exact.verdict != "undecided" and not by_chance:
             return exact
         reason = f"the law is known to ± {found.error:.2g} only"
     except TraceAborted as error:
@@ -329,7 +333,7 @@ def within(shares: BudgetSplit, check: Check) -> Check:
 def _carry_out(shares: BudgetSplit, check: Check) -> Audit:
     """Carry out one audit within a share of the time."""
     if shares.reason and not check.needed:
-        raise Unsupported(f"Windows are for code whose draws can be followed: {shares.reason}")
+        raise Unsupported("Windows are for code whose draws can be followed")
     scope, watch, branching = shares.scope, Stopwatch(), shares.branching_of_one
     result = check.run(
         rng=scope.rng(check.name),
@@ -339,7 +343,10 @@ def _carry_out(shares: BudgetSplit, check: Check) -> Audit:
     )
     if isinstance(result, SampledAudit):
         shares.branching -= min(branching, watch.seconds)
-        shares.reason = result.reason
+        shares.reason = shares.reason or result.reason
+        if contradicts(result.reason):
+            shares.distrust(result.reason)
+    shares.followed |= not isinstance(result, SampledAudit)
     return dataclasses.replace(result, again=check.again)
 
 

@@ -293,6 +293,21 @@ def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
     return np.where(counts[..., ~live].any(axis=-1), math.inf, mixed)[()]
 
 
+def log_interval_evidence(
+    counts: NDArray[np.int64], least: NDArray[Any], most: NDArray[Any]
+) -> float:
+    """Return the log-evidence that some outcome's probability is outside its interval.
+
+    Mean over the outcomes of ∫ a^N (1−a)^{n−N} dBeta(1/2, 1/2) over the largest likelihood inside.
+    """
+    samples = counts.sum()
+    inside = np.clip(counts / samples, least, most)
+    likelihood = scipy.special.xlogy(counts, inside)
+    likelihood += scipy.special.xlog1py(samples - counts, -inside)
+    mixed = scipy.special.betaln(counts + 0.5, samples - counts + 0.5) - math.log(math.pi)
+    return float(scipy.special.logsumexp(mixed - likelihood) - math.log(len(counts)))
+
+
 def log_excess_evidence(hits: int, samples: int, optimum: float) -> float:
     """Return the log-evidence for outputs among the drafts more often than the optimum allows.
 

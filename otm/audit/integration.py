@@ -43,6 +43,7 @@ from otm.audit.report import (
 )
 from otm.audit.tracing.answers import NO_TOKEN, outcome_of
 from otm.audit.tracing.output_law import Method, OutputLaw, output_law_of, rounding_tolerance
+from otm.audit.tracing.precision import MOST_ROUNDED, explained
 from otm.audit.tracing.probing import FALSE_ALARM, GRID
 from otm.divergences import divergence_term
 from otm.drafts.base import MAX_SEQUENCES
@@ -108,6 +109,7 @@ class IntegratedAudit(Audit):
             exceeded with a probability of at most 1e-9; 0 where it was no black box.
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
+        rounded: the largest total variation that counts as rounding of the arrays in sight.
         drafts, outcome: what it was found over every one of, and what came out, in words.
     """
 
@@ -119,6 +121,7 @@ class IntegratedAudit(Audit):
     unproved: float = 0.0
     method: Method = "kernel"
     cells: int = 0
+    rounded: float = 0.0
 
     drafts: ClassVar[str]
     outcome: ClassVar[str]
@@ -157,10 +160,14 @@ class IntegratedAudit(Audit):
     def verdict(self) -> Verdict:
         """The verdict on the output's law, given rounding, `error` and `unproved`."""
         most = self.total_variation + self.error
+        known = self.tolerance + 2.0 * self.error if self.error <= UNFOLLOWED else self.tolerance
+        if most <= known:
+            return "lossless"
+        if most <= self.rounded:
+            return "rounding"
         if self.total_variation - max(self.error, self.unproved) > self.tolerance:
             return "not exact" if most <= NEARLY else "not lossless"
-        known = self.tolerance + 2.0 * self.error if self.error <= UNFOLLOWED else self.tolerance
-        return "lossless" if most <= known else "undecided"
+        return "undecided"
 
     @property
     def severity(self) -> float:
@@ -253,9 +260,15 @@ def decided(audit: Integrated, law: OutputLaw, tolerance: float | None) -> Integ
     """Complete an audit by the error, method and rounding of the traced law.
 
     The tolerance is the rounding of the arithmetic that random numbers met, unless one was given; a
-    black box is compared at more points while the verdict is "undecided".
+    small deviation beyond it is "rounding" where arrays are in sight that explain it. A black box
+    is compared at more points while the verdict is "undecided".
     """
     allowed = audit.tolerance * (law.rounding if tolerance is None else 1.0)
+    if tolerance is None and allowed < audit.total_variation <= MOST_ROUNDED:
+        bound = explained(kind := law.coarsest_type())
+        said = f"{audit.total_variation:.2g}, of which {kind} in its arrays explains {bound:.2g}"
+        if audit.total_variation <= bound:
+            audit = dataclasses.replace(audit, rounded=bound, detail=said)
     for known in law.looks():
         audit = dataclasses.replace(
             audit,

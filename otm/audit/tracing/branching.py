@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otm._machine.patience import Stopwatch
-from otm.audit.evidence import log_evidence
+from otm.audit.evidence import log_evidence, log_interval_evidence, log_mean
 from otm.audit.tracing.execution import Decision, Execution, TraceUnbounded
 from otm.audit.tracing.intercept.draws import ReplayedDraws, TracingDraws
 from otm.audit.tracing.intercept.interception import Interception, intercepted, preserved, seed_all
@@ -192,7 +192,7 @@ def _explored(
     most_work: int,
     in_time: Callable[[], bool],
 ) -> TracedLaw:
-    """Branch until no part waits or a budget is spent; at least one part is run."""
+    """Branch until no part waits or a budget is spent; without time nothing is known."""
     tie = itertools.count()
     waiting: list[tuple[float, int, tuple[Decision, ...]]] = [(-1.0, next(tie), ())]
     masses: dict[Hashable, list[float]] = {}
@@ -200,7 +200,7 @@ def _explored(
     cells = slanted = work = 0
     drew, coarsest = False, 2.0**-53
     # The largest part first: where a budget cuts the search, the least mass is left undecided.
-    while waiting and slanted < most_slanted and work < most_work and (not work or in_time()):
+    while waiting and slanted < most_slanted and work < most_work and in_time():
         run = Execution(prescribed=heapq.heappop(waiting)[2])
         draws = TracingDraws(run)
         value = _execute(function, num_uniforms, draws, interception)
@@ -256,10 +256,27 @@ def _execute(
     ):
         again = function(np.asarray(values[0], dtype=np.float64))
     if again != value:
-        raise run.abort(
-            "on plain numbers it gave another answer: hidden state, or randomness from elsewhere"
-        )
+        raise run.abort(_otherwise(again, value, values, run.volume))
     return value
+
+
+OTHERWISE = "on plain numbers it gave another answer"
+"""Beginning of the reason why a law is void: the code contradicts it."""
+
+_ROUNDED = 1e-6
+"""Probability of a part up to which another answer may come of float32."""
+
+
+def _otherwise(
+    again: Hashable, value: Hashable, drawn: Sequence[Sequence[float | int]], volume: float
+) -> str:
+    """Name two answers to the same random numbers, these numbers, and what may be the reason."""
+    told = ["an exception" if answer is Raised else f"{answer}" for answer in (again, value)]
+    numbers = ", ".join(f"{number:.10g}" for number in itertools.chain(*drawn))
+    where = f"{told[0]} in place of {told[1]}{f' where it drew {numbers}' if numbers else ''}"
+    if volume > _ROUNDED:
+        return f"{OTHERWISE}, {where}: hidden state, or randomness from elsewhere"
+    return f"in a part of probability {volume:.1g} it gave another answer, {where}: it rounds"
 
 
 class Raised:
@@ -283,12 +300,17 @@ def _plainly(
 
 
 def _surprise(answers: collections.Counter[Hashable], law: TracedLaw) -> float:
-    """Return the log-evidence of answers against every law within the error of the traced law."""
-    counts = [answers[value] for value in law.mass]
-    others = answers.total() - sum(counts)
+    """Return the log-evidence of answers against every law within the error of the traced law.
+
+    Jointly, and of the interval of each answer: what is known of it, up to that and the error.
+    """
+    seen = [answers[value] for value in law.mass]
+    counts = np.asarray([*seen, answers.total() - sum(seen)])
+    least = np.minimum([*law.mass.values(), 0.0], 1.0)
+    most = np.minimum(least + law.error, 1.0)
     # at most: a larger likelihood is a smaller evidence
-    most = np.asarray([*law.mass.values(), 0.0]) + law.error
-    return float(log_evidence(np.asarray([*counts, others]), np.minimum(most, 1.0)))
+    jointly = float(log_evidence(counts, most))
+    return log_mean(jointly, log_interval_evidence(counts, least, most))
 
 
 def contradicts_samples(laws: Sequence[TracedLaw]) -> bool:

@@ -11,9 +11,10 @@ bounded by samples.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -25,12 +26,14 @@ from otm.audit.tracing.branching import (
     MOST_SECONDS,
     MOST_SLANTED,
     MOST_WORK,
+    OTHERWISE,
     TracedLaw,
     UniformFunction,
     contradicts_samples,
     trace_each,
 )
 from otm.audit.tracing.execution import TraceAborted
+from otm.audit.tracing.precision import explained, type_in_sight
 from otm.audit.tracing.probing import PredictionCheck, probe, require_deterministic
 from otm.pmf import check_count, check_real
 
@@ -42,6 +45,12 @@ CONTRADICTED = (
     "randomness from elsewhere)"
 )
 """Why a law that was found is void after all."""
+
+
+def contradicts(reason: str) -> bool:
+    """True if a reason is that the code contradicted a law found for it: none is to be trusted."""
+    return reason.startswith((CONTRADICTED, OTHERWISE))
+
 
 _LEAST_SLANTED = 32
 _LEAST_WORK = 2_000
@@ -65,6 +74,7 @@ class OutputLaw:
         reason: why it is one; empty if it is not.
         rounding: how much coarser than float64 the numbers were that random numbers met, float32 at
             most; 1 of a black box.
+        coarsest_type: finds the coarsest type of arrays in sight of the code, "" for float64.
     """
 
     found: list[tuple[NDArray[np.int64], Any, NDArray[np.float64]]]
@@ -75,6 +85,7 @@ class OutputLaw:
     check: PredictionCheck | None
     reason: str
     rounding: float
+    coarsest_type: Callable[[], str]
 
     def looks(self) -> Iterator[OutputLaw]:
         """Yield the law, then, for a black box, the law after comparisons at more points."""
@@ -122,7 +133,8 @@ def output_law_of(
     predictions = [probe(function, num_uniforms) for function in functions]
     check = PredictionCheck(functions, predictions, weights, num_uniforms)
     laws = [prediction.law() for prediction in predictions]
-    found = _collected(laws, weights, tolerance, described)
+    coarsest = functools.partial(type_in_sight, functions, num_uniforms)
+    found = _collected(laws, weights, tolerance, described, coarsest)
     error, unproved = _bounds(check)
     return OutputLaw(
         found=found,
@@ -133,6 +145,7 @@ def output_law_of(
         check=check,
         reason=reason,
         rounding=1.0,
+        coarsest_type=coarsest,
     )
 
 
@@ -166,8 +179,9 @@ def traced_law_of(
     if contradicts_samples(laws):
         raise TraceAborted(CONTRADICTED)
     rounding = max(law.coarsest for law in laws) * 2.0**53
+    coarsest = functools.partial(type_in_sight, functions, num_uniforms)
     return OutputLaw(
-        found=_collected(laws, weights, tolerance * rounding, described),
+        found=_collected(laws, weights, tolerance * rounding, described, coarsest),
         method="branched" if any(law.drew for law in laws) else "traced",
         error=math.fsum(weight * law.error for law, weight in zip(laws, weights, strict=True)),
         unproved=0.0,
@@ -175,11 +189,16 @@ def traced_law_of(
         check=None,
         reason="",
         rounding=rounding,
+        coarsest_type=coarsest,
     )
 
 
 def _collected(
-    laws: Sequence[TracedLaw], weights: Sequence[float], tolerance: float, described: str
+    laws: Sequence[TracedLaw],
+    weights: Sequence[float],
+    tolerance: float,
+    described: str,
+    coarsest_type: Callable[[], str],
 ) -> list[tuple[NDArray[np.int64], Any, NDArray[np.float64]]]:
     """Return each answer with the drafts that lead there and the masses, or raise likely
     failures.
@@ -194,7 +213,8 @@ def _collected(
                 drafts, masses = found.setdefault(answer, ([], []))
                 drafts.append(draft)
                 masses.append(weight * volume)
-    if math.fsum(itertools.chain.from_iterable(failures.values())) > tolerance:
+    failing = math.fsum(itertools.chain.from_iterable(failures.values()))
+    if failing > tolerance and failing > explained(coarsest_type()):
         message, parts = max(failures.items(), key=lambda item: math.fsum(item[1]))
         raise CandidateFailure.likely(message, math.fsum(parts), described)
     return [

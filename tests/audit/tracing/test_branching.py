@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from otm.audit.evidence import log_evidence
+from otm.audit.evidence import log_evidence, log_interval_evidence, log_mean
 from otm.audit.tracing.branching import contradicts_samples, trace
 from otm.audit.tracing.execution import TraceAborted
 
@@ -142,7 +142,9 @@ def test_executions_on_real_randomness_count_once_each(fails_from, counts):
 
     law = trace(function, 1, most_work=2)
     assert (law.mass, law.error) == ({False: 0.75}, 0.25)
-    assert law.surprise == log_evidence(np.asarray(counts), np.asarray([1.0, 0.25]))
+    seen, most = np.asarray(counts), np.asarray([1.0, 0.25])
+    parts = log_evidence(seen, most), log_interval_evidence(seen, np.asarray([0.75, 0.0]), most)
+    assert law.surprise == log_mean(*parts)
 
 
 def test_nan_is_not_equal_to_itself():

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from otm.audit.tracing.execution import Execution, TraceAborted, likeliest
 from otm.audit.tracing.exponentials import UniformSource
@@ -46,7 +46,13 @@ class DeferredDraw:
 
 
 class Draws(abc.ABC):
-    """A source of intercepted draws."""
+    """A source of intercepted draws.
+
+    Attributes:
+        replayed: whether it is a second execution, on plain numbers.
+    """
+
+    replayed: ClassVar[bool] = False
 
     def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
         """Return uniforms on [0, 1): numbers or floats.
@@ -153,6 +159,8 @@ class ReplayedDraws(Draws):
     Attributes:
         values: by draw.
     """
+
+    replayed: ClassVar[bool] = True
 
     values: Sequence[Sequence[float | int]]
     _next: int = 0

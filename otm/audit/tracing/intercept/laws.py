@@ -83,15 +83,17 @@ def integers(
 ) -> list[Any]:
     """Draw integers from [low, high), or [0, low) without `high`; with `high` if `endpoint`.
 
-    Of very many only one is returned, which is good for a seed and nothing else.
+    Of very many only one is returned, which is good for a seed and nothing else; on plain numbers
+    it is another one, so that code with a generator that is not followed answers otherwise.
     """
     start, stop = (0, int(low)) if high is None else (int(low), int(high))
     size = stop + endpoint - start
     if size <= 0:
         raise ValueError("low >= high")
     if size > MOST_OUTCOMES:
-        digest = hashlib.sha256(pickle.dumps(state)).digest()
-        return [SeedInteger(start + int.from_bytes(digest, "little") % size)] * count
+        names = (pickle.dumps((state, place, draws.replayed)) for place in range(count))
+        digests = (hashlib.sha256(name).digest() for name in names)
+        return [SeedInteger(start + int.from_bytes(one, "little") % size) for one in digests]
     return [_shifted(choice, start) for choice in draws.choices(state, [(1.0,) * size] * count)]
 
 

@@ -628,7 +628,8 @@ class _Shadows:
         size = result.numel() if count is None else count
         values = TORCH[name].law(self.draws, state, size, **parameters)
         if values and isinstance(values[0], SeedInteger):
-            return result  # good for seeds only; executions on real randomness see to the rest
+            seeds = self.torch.tensor(list(map(int, values)), dtype=self.torch.int64)
+            return result.copy_(seeds.reshape(result.shape))  # good for seeds only
         return self.put(result, _objects(values, tuple(result.shape)))
 
     def _parameters(self, name: str, given: dict[str, Any]) -> tuple[int | None, dict[str, Any]]:
