@@ -21,6 +21,7 @@ from otm.audit.candidate import NOISE, Candidate, Check, FunctionCandidate, Scop
 from otm.audit.classification import classify
 from otm.audit.draft_noise import check_of_steps
 from otm.audit.drafted import DraftedCandidate
+from otm.audit.logits import INFINITE
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import FAILED, PASSED, Audit, Coverage, Verdict, listing, merged
 from otm.audit.sampled_audit import SampledAudit
@@ -46,6 +47,7 @@ class BatteryAudit(Audit):
         checks: those that were carried out, by name.
         raised: what the candidate raised, by instance, where it answered others like it.
         taken_for: what it was taken for, and how to say otherwise; "" if it was said.
+        refused: at which temperatures it raises, and whether on infinite logits; "" if on none.
         steps: the audits of texts of several steps beside those, by the key of the draft noise: of
             a verifier of blocks that is lossless on fresh drafts, whose verdict they leave as it
             is.
@@ -57,6 +59,7 @@ class BatteryAudit(Audit):
     checks: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     raised: Mapping[str, str] = dataclasses.field(default_factory=dict)
     taken_for: str = ""
+    refused: str = ""
     steps: Mapping[str, Audit] = dataclasses.field(default_factory=dict)
 
     @property
@@ -73,6 +76,13 @@ class BatteryAudit(Audit):
             return "rounding" if "rounding" in found else "lossless"
         verdict: Verdict = next(verdict for verdict in get_args(Verdict) if verdict in found)
         return verdict
+
+    @property
+    def headline(self) -> str:
+        """The verdict with a number, and where the candidate raises."""
+        said = super().headline
+        heats = ", ".join(f"{heat:g}" for heat in self.coverage.temperatures)
+        return f"{said} at temperature {heats}; {self.refused} it raises" if self.refused else said
 
     @property
     def failed(self) -> dict[str, Audit]:
@@ -442,6 +452,11 @@ class _Progress:
             reasons.setdefault(str(error).splitlines()[0], []).append(group)
         left_out = [f"{', '.join(groups)} ({reason})" for reason, groups in reasons.items()]
         left_out += [
+            f"{name} ({error})"
+            for name, (_, error) in self.raised.items()
+            if isinstance(error, TooLarge)
+        ]
+        left_out += [
             f"{len(whys)} instance{'s' * (len(whys) > 1)} with {group}"
             f"{' by samples' * (kind == 'sampled')} ({whys[0]})"
             for (group, kind), whys in self.late.items()
@@ -466,9 +481,25 @@ class _Progress:
             raised={
                 name: str(error)
                 for name, (check, error) in self.raised.items()
-                if check.group not in unfit
+                if check.group not in unfit and not isinstance(error, TooLarge)
             },
+            refused=self._refused(unfit),
         )
+
+    def _refused(self, groups: Iterable[str]) -> str:
+        """Name the temperatures at which the candidate raises always, and infinite logits."""
+        heats = getattr(self.candidate, "temperatures", ())
+        of_heats = {
+            heat: [g for g in groups if g.startswith(f"temperature {heat:g},")] for heat in heats
+        }
+        named = {
+            f"at temperature {heat:g}"
+            if any(not g.endswith(INFINITE) for g in of_heat)
+            else "on logits of −∞": None
+            for heat, of_heat in of_heats.items()
+            if of_heat
+        }
+        return " and ".join(named)
 
     def _count_refusals(self, group: str) -> int:
         """Count the instances of a group on which the candidate raised; 0 if another of the group

@@ -26,6 +26,9 @@ from otm.sequence.models import TableModel
 _SHIFT = 2.0
 """Added to logarithms of probabilities, so that raw logits are not normalised."""
 
+INFINITE = ", logits of −∞"
+"""End of the name of a group of instances that have some."""
+
 LAWS = (IID(1), IID(2))
 """Default draft laws."""
 
@@ -108,7 +111,9 @@ class LogitCandidate(UniformsCandidate):
             for one in self._instances(scope):
                 run = functools.partial(self._audited, one.given, heat, scope.tolerance)
                 setting = f"{one.setting}, temperature {heat:g}"
-                yield Check(one.name, setting, one.group, "exact", run)
+                # code that branches before takes some temperatures, or finite logits only
+                group = f"temperature {heat:g}, {one.group}{INFINITE * _has_zeros(one.given)}"
+                yield Check(one.name, setting, group, "exact", run)
 
     def _instances(self, scope: Scope) -> list[Instance]:
         """Return the instances at every temperature: models, or problems."""
@@ -188,6 +193,14 @@ class LogitCandidate(UniformsCandidate):
         ]
         given = f"draft={rows[0]}, target={rows[1]}, num_drafts=[{gamma}]"
         return handed.integrated(Models(processed[0], processed[1], gamma), tolerance), given
+
+
+def _has_zeros(given: Any) -> bool:
+    """True if a problem or one of two models has a token without mass, a logit of −∞."""
+    if isinstance(given, Problem):
+        return not (given.draft.all() and given.target.all())
+    models: list[Any] = [given.draft, given.target]
+    return not all(row.all() for model in models for row in model.table.values())
 
 
 def _logits(mass: Any) -> NDArray[np.float64]:
