@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from otm._display import drawing
+from otm._machine.progress import report_phase
 from otm.audit import standard_problems as standard
 from otm.audit.blocks import BlockCandidate
 from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
@@ -47,6 +49,7 @@ class BatteryAudit(Audit):
         checks: those that were carried out, by name.
         raised: what the candidate raised, by instance, where it answered others like it.
         taken_for: what it was taken for, and how to say otherwise; "" if it was said.
+        unreached: how many instances there was no time for.
         refused: at which temperatures it raises, and whether on infinite logits; "" if on none.
         steps: the audits of texts of several steps beside those, by the key of the draft noise: of
             a verifier of blocks that is lossless on fresh drafts, whose verdict they leave as it
@@ -60,6 +63,7 @@ class BatteryAudit(Audit):
     raised: Mapping[str, str] = dataclasses.field(default_factory=dict)
     taken_for: str = ""
     refused: str = ""
+    unreached: int = 0
     steps: Mapping[str, Audit] = dataclasses.field(default_factory=dict)
 
     @property
@@ -80,9 +84,21 @@ class BatteryAudit(Audit):
     @property
     def headline(self) -> str:
         """The verdict with a number, and where the candidate raises."""
-        said = super().headline
+        said = f"{super().headline}{self._cost_of_power()}"
         heats = ", ".join(f"{heat:g}" for heat in self.coverage.temperatures)
         return f"{said} at temperature {heats}; {self.refused} it raises" if self.refused else said
+
+    def _cost_of_power(self) -> str:
+        """Return the seconds in which samples would find what decides, at their pace so far."""
+        drawn = [audit for audit in self.audits.values() if isinstance(audit, SampledAudit)]
+        if self.verdict != "little power":
+            return ""
+        longest = max(audit.seconds_to_find(_DECIDES) for audit in drawn)
+        seconds = (
+            math.ceil(longest * (len(drawn) + self.unreached) / standard.USED / _SAMPLING / 10.0)
+            * 10
+        )
+        return f"; --seconds {seconds:,} would find {_DECIDES:g}"
 
     @property
     def failed(self) -> dict[str, Audit]:
@@ -203,6 +219,9 @@ class BatteryAudit(Audit):
             return f"### {self.worst}\n\n{self.audits[self.worst].figures()}"
         return f"### Minimal counterexample\n\n{self.counterexample.figures()}"
 
+
+_DECIDES, _SAMPLING = 0.1, 0.7
+"""Total variation that more time is to find, and the share of the time that goes to samples."""
 
 TO_COME = "an interruption"
 """The reason in a report of an interrupted battery."""
@@ -372,9 +391,10 @@ def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> Ba
     Raises:
         Interrupted: with what was found so far.
     """
-    progress = _Progress(candidate, scope)
+    progress, planned = _Progress(candidate, scope), list(checks)
     try:
-        for check in checks:
+        for number, check in enumerate(planned, start=1):
+            report_phase("auditing", f"{number} of {len(planned)} instances")
             if progress.wants(check):
                 progress.carry_out(check)
     except KeyboardInterrupt:
@@ -464,7 +484,7 @@ class _Progress:
         guessed = ""
         if isinstance(self.candidate, FunctionCandidate) and self.candidate.found_out:
             guessed = (
-                f"taken for {self.candidate.description}, {self.candidate.called}; --mode, or a "
+                f"Taken for {self.candidate.description}, {self.candidate.called}; --mode, or a "
                 "candidate of otm.audit, says otherwise"
             )
         return BatteryAudit(
@@ -484,6 +504,7 @@ class _Progress:
                 if check.group not in unfit and not isinstance(error, TooLarge)
             },
             refused=self._refused(unfit),
+            unreached=sum(map(len, self.late.values())),
         )
 
     def _refused(self, groups: Iterable[str]) -> str:

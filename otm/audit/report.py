@@ -303,10 +303,10 @@ class Audit(OneTable):
         return self.verdict + numbers.get(self.verdict, found)
 
     def head(self) -> str:
-        """Return the verdict, the coverage, and the reason for a law that is not exact."""
+        """Return the verdict, then what was audited, the coverage, and why no law is exact."""
         reason = f"\nNot traced, since {self.reason.rstrip('.')}." if self.reason else ""
-        guess = f" ({covered.taken_for})" if (covered := self.coverage).taken_for else ""
-        return f"## `{self.name}`: {self.headline}{guess}\n{covered}{reason}"
+        guess = f"{covered.taken_for}.\n" if (covered := self.coverage).taken_for else ""
+        return f"## `{self.name}`: {self.headline}\n{guess}{covered}{reason}"
 
     def figures(self) -> str:
         """Return the report without the head."""

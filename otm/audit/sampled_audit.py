@@ -117,6 +117,7 @@ class SampledAudit(Audit):
         enough: the largest `asked` at which finding nothing lets a candidate pass.
         excess: what came out too often, and how often; "" without an alarm.
         errors: how often the verdict may be wrong.
+        pace: how many samples were drawn in a second of `Deadline`; 0 of samples that were given.
     """
 
     samples: int
@@ -135,6 +136,11 @@ class SampledAudit(Audit):
     enough: float
     excess: str
     errors: Errors
+    pace: float = 0.0
+
+    def seconds_to_find(self, detect: float) -> float:
+        """Return the seconds in which samples of this pace would find a total variation."""
+        return self.planned * (self.asked / detect) ** 2 / self.pace if self.pace else 0.0
 
     @property
     def alarm(self) -> float:
@@ -343,7 +349,7 @@ def audit_of_draws(
         until *= 2
     # Which look was the last is chosen by the data: each interval is wrong with probability
     # .05/looks at any one of them.
-    return _conclude(
+    found = _conclude(
         name,
         tally,
         mass,
@@ -357,6 +363,7 @@ def audit_of_draws(
         # who asks for a total variation gets a verdict on it
         enough=ENOUGH if timed else 1.0,
     )
+    return dataclasses.replace(found, pace=tally.samples / max(watch.seconds, _INSTANT))
 
 
 def outputs(

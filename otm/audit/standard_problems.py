@@ -221,6 +221,7 @@ GENERATIONS: dict[str, dict[str, Any]] = {
     "temperature 0": {"prompts": ((0, 1),), "length": 3, "temperature": 0.0},
     "top-p": {"prompts": ((1,),), "length": 3, "top_p": 0.7},
     "two rows of different lengths": {"prompts": ((0, 1), (1,)), "length": 2},
+    "two rows, the longer last": {"prompts": ((1,), (0, 1, 0)), "length": 2},
     "end of sequence": {"prompts": ((0, 1),), "length": 3, "end": 1},
     "temperature 0.3": {"prompts": ((0, 1),), "length": 3, "temperature": 0.3},
     "temperature 1.5": {"prompts": ((0, 1),), "length": 3, "temperature": 1.5},

@@ -17,8 +17,8 @@ def test_what_fails_brings_the_report_and_a_test_to_copy():
     with pytest.raises(AssertionError) as failed:
         audit.assert_lossless(accept_everything, laws=[otm.IID(1)], only="ties")
     text = str(failed.value)
-    assert text.startswith("## `accept_everything`: not lossless (taken for ")
-    assert text.splitlines()[1].startswith("Tested: ")
+    assert text.startswith("## `accept_everything`: not lossless\nTaken for ")
+    assert text.splitlines()[2].startswith("Tested: ")
     code = "```python\nimport otm\nfrom evidence.corpus.one_token import accept_everything\n"
     assert code in text
 

@@ -372,7 +372,7 @@ def test_the_verdict_comes_before_the_counterexample(monkeypatch, capsys):
     def no_end(*arguments, **options):
         shown = capsys.readouterr().out
         assert shown.startswith("## `audited_kernels:trusting`: not lossless")
-        assert shown.splitlines()[1].startswith("Tested: ")
+        assert shown.splitlines()[2].startswith("Tested: ")
         assert "largest total variation" in shown
         raise KeyboardInterrupt
 
@@ -391,7 +391,7 @@ def test_an_interruption_keeps_what_was_found(monkeypatch, capsys):
     monkeypatch.setattr(one_token, "audit_of_answers", interrupted)
     assert main(["audit", "audited_kernels:maximal", "--drafts", "1"]) == 130
     shown = capsys.readouterr()
-    assert shown.out.startswith("## `audited_kernels:maximal`: no verdict (taken for ")
+    assert shown.out.startswith("## `audited_kernels:maximal`: no verdict\nTaken for ")
     assert "3 instances; 3 by exact integration" in shown.out
     assert "Not all was tested before an interruption." in shown.out
     assert shown.err == ""
