@@ -21,6 +21,7 @@ from otm.audit.blocks import BlockCandidate
 from otm.audit.budget import USUAL, Deadline, Errors, OutOfTime
 from otm.audit.candidate import NOISE, Candidate, Check, FunctionCandidate, Scope, as_kind
 from otm.audit.classification import classify
+from otm.audit.diagnosis import diagnose
 from otm.audit.draft_noise import check_of_steps
 from otm.audit.drafted import DraftedCandidate
 from otm.audit.logits import INFINITE
@@ -50,6 +51,7 @@ class BatteryAudit(Audit):
         raised: what the candidate raised, by instance, where it answered others like it.
         taken_for: what it was taken for, and how to say otherwise; "" if it was said.
         unreached: how many instances there was no time for.
+        diagnoses: what the laws found say of a fault, a sentence each.
         refused: at which temperatures it raises, and whether on infinite logits; "" if on none.
         steps: the audits of texts of several steps beside those, by the key of the draft noise: of
             a verifier of blocks that is lossless on fresh drafts, whose verdict they leave as it
@@ -62,6 +64,7 @@ class BatteryAudit(Audit):
     checks: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     raised: Mapping[str, str] = dataclasses.field(default_factory=dict)
     taken_for: str = ""
+    diagnoses: tuple[str, ...] = ()
     refused: str = ""
     unreached: int = 0
     steps: Mapping[str, Audit] = dataclasses.field(default_factory=dict)
@@ -174,6 +177,7 @@ class BatteryAudit(Audit):
             and audit.verdict in ("no difference found", "little power")
         ]
         parts = [
+            "\n".join(self.diagnoses),
             " ".join(filter(None, said)),
             self._over_steps(),
             "\n".join(f"On {name}: {message}" for message, name in first.items()),
@@ -333,7 +337,10 @@ def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
     seed = scope.seed % 2**32
     with preserved(seed=seed):  # what the callable draws by itself follows the seed as well
         try:
-            return _with_steps(carry_out(_checks(limited, scope), limited, scope), limited, scope)
+            found = carry_out(_checks(limited, scope), limited, scope)
+            diagnoses = diagnose(candidate, found.audits, found.failed)
+            found = dataclasses.replace(found, diagnoses=diagnoses if found.failed else ())
+            return _with_steps(found, limited, scope)
         except OwnRandomness as error:
             if scope.sampled or ("exact" in scope.only and isinstance(limited, DraftedCandidate)):
                 raise

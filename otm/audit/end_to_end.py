@@ -79,7 +79,12 @@ class JointAudit(IntegratedAudit):
     """The exact law of the tokens written on one instance; `str` gives the report in Markdown.
 
     `law` is the law of the rows' tokens, an axis for each token of each row.
+
+    Attributes:
+        draft: the draft's law of the first token; None if it is not known.
     """
+
+    draft: NDArray[np.float64] | None = None
 
     drafts: ClassVar[str] = "draw"
     outcome: ClassVar[str] = "tokens"
@@ -119,6 +124,7 @@ def joint(
     tolerance: float | None,
     errors: Errors,
     seconds: float,
+    draft: NDArray[np.float64] | None = None,
 ) -> WrittenAudit:
     """Return the audit of code that writes rows, against the target of each row.
 
@@ -130,6 +136,7 @@ def joint(
         instance: what it is run on, in words.
         covered, not_covered: what the verdict is about, beside numbers of tokens, and what not.
         rng, tolerance, errors, seconds: as of `otm.audit.step`.
+        draft: the draft's law of the first token, if there is one.
     """
     branching = check_real(seconds, name="seconds", low=0.0)
     check_errors(errors)
@@ -168,6 +175,7 @@ def joint(
                 target_law=target_law,
                 tested=tested,
                 tolerance=allowed,
+                draft=draft,
             ),
             dataclasses.replace(found, method="branched"),
             tolerance,
@@ -480,6 +488,7 @@ def step(
         instance=f"toy models on {q.num_tokens} tokens after context {start}",
         covered=("a step that drafts by itself",),
         not_covered=("state that passes to the next step", "processing of logits"),
+        draft=p.next([]),
         rng=rng,
         tolerance=tolerance,
         errors=errors,

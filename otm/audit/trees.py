@@ -224,6 +224,7 @@ def tree_kernel(
         instance=f"toy models on {target.num_tokens} tokens, tree {tuple(shape)}, {siblings}",
         covered=(f"a tree of {len(shape) - 1} drafts by parents {tuple(shape)}",),
         not_covered=("other shapes", "how the engine drafts its trees"),
+        draft=laws[0](()),
         rng=rng,
         tolerance=tolerance,
         errors=errors,
