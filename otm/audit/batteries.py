@@ -251,6 +251,7 @@ def battery(
     draft: object = None,
     target: object = None,
     noise: str | None = None,
+    vocabulary: int | None = None,
 ) -> BatteryAudit:
     """Audit a callable of any kind, by integration where possible and by samples elsewhere.
 
@@ -279,6 +280,8 @@ def battery(
         noise: of a verifier of blocks, the key of the draft noise of a text of several steps that
             is to be lossless, too, as `otm.audit.several_steps` has it. Unless given, such a text
             with noise by position is reported beside the verdict.
+        vocabulary: of a verifier that is handed its drafts, the size of a further instance, which
+            is sampled: faults that are small for each token add up there.
 
     Returns:
         BatteryAudit: the verdict, what it covers, each audit, and if one fails a minimal
@@ -321,6 +324,7 @@ def battery(
         deadline=Deadline(check_real(seconds, name="seconds", low=0.0), spare=spare),
         pair=None if draft is None else (draft, target),  # type: ignore[arg-type]  # is checked
         noise=noise,
+        vocabulary=vocabulary,
     )
     return with_counterexample(run_battery(candidate_of(candidate, scope), scope), scope)
 
@@ -351,6 +355,11 @@ def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
 
 def _checks(candidate: Candidate, scope: Scope) -> list[Check]:
     """Return the checks of a candidate, after the check of several steps if requested."""
+    if scope.vocabulary is not None and not isinstance(candidate, DraftedCandidate):
+        raise InvalidParameter(
+            f"A vocabulary is of verifiers that are handed their drafts; {candidate.name!r} is "
+            f"{candidate.description}. Drop it."
+        )
     steps = [] if scope.noise is None else [check_of_steps(candidate, scope, scope.noise)]
     return [*steps, *scope.checks(candidate)]
 

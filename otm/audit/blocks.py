@@ -120,6 +120,18 @@ class ManyBlocksCandidate(DraftedCandidate):
             (num_tokens,) * (gamma + 1),
         )
 
+    def drawing_at(self, draft: Floats, target: Floats, rng: Generator) -> Drawing:
+        """Return the sampler of the first token of a block of one draft."""
+        laws, cumulative = (draft[None, None], np.stack([target, target])[None]), draft.cumsum()
+
+        def draw(size: int) -> Drawn:
+            p, q = (np.repeat(law, size, axis=0) for law in laws)
+            drafts = np.searchsorted(cumulative, rng.random((size, 1)) * cumulative[-1], "right")
+            return Drawn(self.verify_rows(p, q, drafts, rng)[:, 0])
+
+        tested = coverage_of_models({(): draft}, {(): target}, 1)
+        return Drawing(draw, target, draft, None, dataclasses.replace(tested, tokens=(1,)))
+
     def _draw(self, p: list[Floats], q: list[Floats], rng: Generator, size: int) -> Drawn:
         """Draft blocks from laws by length, verify each, and complete the outputs by the target."""
         gamma, num_tokens = len(p), p[0].shape[-1]

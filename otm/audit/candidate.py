@@ -67,6 +67,7 @@ class Scope:
             position, or `(V, V)`, a row for each last token.
         noise: the key of the draft noise of a text of several steps that is audited with the rest,
             one of `NOISE`; None for no such text.
+        vocabulary: the size of a further instance, which is sampled; None for none.
 
     Raises:
         InvalidParameter: if laws or lengths are none, a number is out of range, or `noise` is no
@@ -86,12 +87,15 @@ class Scope:
     own_randomness: bool = False
     pair: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     noise: str | None = None
+    vocabulary: int | None = None
 
     def __post_init__(self) -> None:
         check_errors(self.errors)
         if self.noise is not None:
             check_choice(self.noise, name="noise", choices=NOISE)
         check_count(self.seed, name="seed", minimum=0)
+        if self.vocabulary is not None:
+            check_count(self.vocabulary, name="vocabulary", minimum=2)
         if self.tolerance is not None:
             check_real(self.tolerance, name="tolerance", low=0.0, high=1.0)
         object.__setattr__(self, "only", check_names(self.only, name="only"))

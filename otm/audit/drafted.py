@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from otm._machine.patience import Stopwatch
 from otm.audit import standard_problems as standard
@@ -30,7 +31,14 @@ from otm.audit.budget import ENOUGH, DetectionBudget, Errors, OutOfTime
 from otm.audit.candidate import Candidate, Check, FunctionCandidate, Scope
 from otm.audit.integration import IntegratedAudit
 from otm.audit.report import STATE
-from otm.audit.sampled_audit import LARGEST_BATCH, Drawing, SampledAudit, audit_of_draws, jointly
+from otm.audit.sampled_audit import (
+    LARGEST_BATCH,
+    Drawing,
+    Drawn,
+    SampledAudit,
+    audit_of_draws,
+    jointly,
+)
 from otm.audit.tracing.probing import OwnRandomness
 
 Selection = Literal["standard", "few", "all", "large", "integrable"]
@@ -40,6 +48,9 @@ those too large to integrate; those small enough.
 
 _ROWS = 128
 """Rows that tell how fast a kernel of batches is."""
+
+_ENTRIES, _FEW_CELLS = 1 << 22, 64
+"""Probabilities in a call, and cells of outputs, of a large vocabulary."""
 
 _SAMPLES = 500_000
 """About as many as are planned of a kernel of batches."""
@@ -110,13 +121,42 @@ class DraftedCandidate(Candidate):
             yield from self.others(scope)
         sampled = first_of_each_group(self.instances(selection, scope))
         sampled.sort(key=lambda one: -standard.floor_of(one.name))
-        shares = BudgetSplit(scope, len(sampled), fixed=scope.sampled)
+        size = scope.vocabulary
+        shares = BudgetSplit(scope, len(sampled) + bool(size), fixed=scope.sampled)
+        if size is not None:
+            run = functools.partial(self._sampled_at, size, scope, shares)
+            name = f"vocabulary of {size:,}"
+            yield Check(name, "1 draft", name, "sampled", run, needed=True)
         for instance in sampled:
             run = functools.partial(self._sampled_in, scope, shares, instance)
             needed, kept = instance.needed, 0.0
             if selection == "large":
                 needed, kept = False, standard.KEPT_BESIDE
             yield Check(*instance[:3], "sampled", run, needed=needed, kept=kept)
+
+    @abc.abstractmethod
+    def drawing_at(
+        self, draft: NDArray[np.float64], target: NDArray[np.float64], rng: np.random.Generator
+    ) -> Drawing:
+        """Return the sampler of the first token on two laws `(V,)`, of one draft."""
+
+    def _sampled_at(self, size: int, scope: Scope, shares: BudgetSplit) -> SampledAudit:
+        """Carry out the check on a large vocabulary, a few rows a call and in a few cells.
+
+        Faults that are small for every token add up over cells of many.
+        """
+        draft, target = standard.heavy_tailed(size)
+        drawing = self.drawing_at(draft, target, scope.rng(f"vocabulary of {size}"))
+        rows = max(1, _ENTRIES // size)
+
+        def draw(count: int) -> Drawn:
+            parts = [drawing.draw(min(rows, count - i)) for i in range(0, count, rows)]
+            return Drawn(np.concatenate([part.outputs for part in parts]))
+
+        timed = DetectionBudget(standard.LEVELS, self.share * shares.seconds)
+        errors = scope.errors.shared(shares.audits, None if shares.fixed else timed)
+        coarse = drawing._replace(draw=draw, optimum=None, cells=_FEW_CELLS)
+        return audit_of_draws(coarse, name=self.name, errors=errors)
 
     def _sampled_in(self, scope: Scope, shares: BudgetSplit, instance: Instance) -> SampledAudit:
         """Carry out a check by samples, with a generator for this check alone."""

@@ -78,6 +78,12 @@ class OneTokenCandidate(DraftedCandidate):
             for law in scope.laws or ([IID(1)] if alone else self.laws())
         ]
 
+    def drawing_at(
+        self, draft: NDArray[np.float64], target: NDArray[np.float64], rng: np.random.Generator
+    ) -> Drawing:
+        """Return the sampler of a token on two laws, of one draft."""
+        return self.drawing(Problem(draft=draft, target=target, law=IID(1)), rng)
+
     def smallest(self, given: Problem, tolerance: float | None) -> ExactAudit | None:
         """Return the audit of the smallest failing problem found, of at most as many drafts."""
         return shrink(self, law=given.law, tolerance=tolerance)

@@ -82,6 +82,7 @@ class Drawing(NamedTuple):
         tested: what is tested, but for how.
         shape: numbers of tokens, by position, of which an output is a joint number; none if it is
             a token.
+        cells: the largest number of cells that outputs are counted in.
     """
 
     draw: Callable[[int], Drawn]
@@ -90,6 +91,7 @@ class Drawing(NamedTuple):
     optimum: float | None
     tested: Coverage
     shape: tuple[int, ...] = ()
+    cells: int = MOST_CELLS
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -320,7 +322,7 @@ def audit_of_draws(
     timed = isinstance(check_errors(errors).detect, DetectionBudget)
     levels = errors.levels(detect)
     errors = errors.shared(len(levels))  # the level taken depends on how long the code took
-    cell = pool(drawing.draft, drawing.target, MOST_CELLS)
+    cell = pool(drawing.draft, drawing.target, drawing.cells)
     mass: NDArray[Any] = np.bincount(cell, weights=drawing.target)
     alarm, missed = errors.false_alarm / 2, errors.missed
     plans = [

@@ -260,6 +260,11 @@ def long_tailed(num_tokens: int) -> tuple[Masses, Masses]:
     return tuple(draft.tolist()), tuple((target / target.sum()).tolist())
 
 
+def heavy_tailed(num_tokens: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a draft and a target whose tail is lighter: nearly all tokens have no residual."""
+    return zipf(num_tokens), zipf(num_tokens, exponent=2.0)
+
+
 def names_of(selection: str, k: int, *, every: bool = False) -> Iterable[str]:
     """Return the names of the instances on which k drafts are tried.
 

@@ -216,6 +216,15 @@ def audit(
         float,
         typer.Option(metavar="X", help="Probability of a false alarm.", rich_help_panel=SAMPLES),
     ] = 1e-9,
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Sample one instance of this size as well, of a verifier that is handed its "
+            "drafts.",
+            rich_help_panel=SAMPLES,
+        ),
+    ] = None,
     missed: Annotated[
         float,
         typer.Option(metavar="X", help="Probability of a missed fault.", rich_help_panel=SAMPLES),

@@ -198,6 +198,7 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
         deadline=audit.Deadline(math.inf if one_audit else options.seconds, spare=options.shrink),
         pair=pair,
         noise=options.noise,
+        vocabulary=options.vocabulary,
     )
     found = run_battery(candidate, scope)
     if pair is not None and len(found.audits) == 1 and not found.raised and not found.left_out:
