@@ -30,6 +30,7 @@ from otm.audit.report import FAILED, PASSED, Audit, Coverage, Verdict, listing, 
 from otm.audit.sampled_audit import SampledAudit
 from otm.audit.tracing.answers import CandidateFailure
 from otm.audit.tracing.intercept.interception import preserved
+from otm.audit.tracing.output_law import contradicts
 from otm.audit.tracing.probing import OwnRandomness
 from otm.drafts import Law
 from otm.errors import InvalidParameter, OtmError, TooLarge, Unsupported
@@ -87,9 +88,9 @@ class BatteryAudit(Audit):
     @property
     def headline(self) -> str:
         """The verdict with a number, and where the candidate raises."""
-        said = f"{super().headline}{self._cost_of_power()}"
         heats = ", ".join(f"{heat:g}" for heat in self.coverage.temperatures)
-        return f"{said} at temperature {heats}; {self.refused} it raises" if self.refused else said
+        refused = f" at temperature {heats}; {self.refused} it raises" if self.refused else ""
+        return f"{super().headline}{self._cost_of_power()}{refused}"
 
     def _cost_of_power(self) -> str:
         """Return the seconds in which samples would find what decides, at their pace so far."""
@@ -341,6 +342,8 @@ def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
     seed = scope.seed % 2**32
     with preserved(seed=seed):  # what the callable draws by itself follows the seed as well
         try:
+            if scope.pair is not None and not scope.sampled:
+                _require_followed(limited, scope)
             found = carry_out(_checks(limited, scope), limited, scope)
             diagnoses = diagnose(candidate, found.audits, found.failed)
             found = dataclasses.replace(found, diagnoses=diagnoses if found.failed else ())
@@ -362,6 +365,19 @@ def _checks(candidate: Candidate, scope: Scope) -> list[Check]:
         )
     steps = [] if scope.noise is None else [check_of_steps(candidate, scope, scope.noise)]
     return [*steps, *scope.checks(candidate)]
+
+
+def _require_followed(candidate: Candidate, scope: Scope) -> None:
+    """Audit one standard instance: on given laws code may agree with a wrong law by chance.
+
+    Raises:
+        OwnRandomness: if the candidate contradicts the law found.
+    """
+    check, *_ = candidate.checks(dataclasses.replace(scope, pair=None))
+    scope.deadline.start(share=1.0, with_spare=True)
+    with contextlib.suppress(OutOfTime, CandidateFailure, TooLarge, Unsupported):
+        if check.kind == "exact" and contradicts(reason := check.run().reason):
+            raise OwnRandomness.because(reason)
 
 
 def _with_steps(found: BatteryAudit, candidate: Candidate, scope: Scope) -> BatteryAudit:

@@ -94,8 +94,7 @@ class Scope:
         if self.noise is not None:
             check_choice(self.noise, name="noise", choices=NOISE)
         check_count(self.seed, name="seed", minimum=0)
-        if self.vocabulary is not None:
-            check_count(self.vocabulary, name="vocabulary", minimum=2)
+        check_count(1 if self.vocabulary is None else self.vocabulary, name="vocabulary")
         if self.tolerance is not None:
             check_real(self.tolerance, name="tolerance", low=0.0, high=1.0)
         object.__setattr__(self, "only", check_names(self.only, name="only"))

@@ -7,11 +7,10 @@ import inspect
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from otm.audit.candidate import Candidate, FunctionCandidate
-from otm.audit.end_to_end import EndToEndCandidate, JointAudit
-from otm.audit.integration import ExactAudit, IntegratedAudit, SequenceAudit
+from otm.audit.end_to_end import EndToEndCandidate
+from otm.audit.integration import IntegratedAudit
 from otm.audit.report import Audit
 
 _SAME = 1e-7
@@ -48,20 +47,11 @@ def _swapped(candidate: Candidate) -> str:
 
 def _unverified(wrong: Iterable[IntegratedAudit]) -> str:
     """Tell a first token that has the draft's law on every instance that fails."""
-    pairs = [(one.law.sum(axis=tuple(range(1, one.law.ndim))), _draft_of(one)) for one in wrong]
+    pairs = [(one.law.sum(axis=tuple(range(1, one.law.ndim))), one.draft) for one in wrong]
     same = [p is not None and np.abs(law - p).max() <= _SAME for law, p in pairs]
     if not same or not all(same):
         return ""
     return "The first token has the draft's law wherever it fails: the draft passes unverified."
-
-
-def _draft_of(audit: IntegratedAudit) -> NDArray[np.float64] | None:
-    """Return the draft's law of the first token, None where there is more than one or none."""
-    if isinstance(audit, ExactAudit):
-        return audit.problem.draft if audit.problem.draft.ndim == 1 else None
-    if isinstance(audit, SequenceAudit):
-        return audit.draft_tables[()]
-    return audit.draft if isinstance(audit, JointAudit) else None
 
 
 def _one_law(exact: Mapping[str, IntegratedAudit]) -> str:
@@ -74,8 +64,9 @@ def _one_law(exact: Mapping[str, IntegratedAudit]) -> str:
     for group in groups.values():
         laws, targets = [one.law for one in group], [one.target_law for one in group]
         if np.ptp(targets, axis=0).max() > _SAME >= np.ptp(laws, axis=0).max():
-            heats = sorted({heat for one in group for heat in one.tested.temperatures})
+            heats = ", ".join(
+                map("{:g}".format, sorted(h for one in group for h in one.tested.temperatures))
+            )
             greedy = ", and always the same text: it is greedy" * bool(laws[0].max() > 1.0 - _SAME)
-            named = ", ".join(map("{:g}".format, heats))
-            return f"It has the same law at temperatures {named}{greedy}."
+            return f"It has the same law at temperatures {heats}{greedy}."
     return ""

@@ -150,8 +150,8 @@ class DraftedCandidate(Candidate):
         rows = max(1, _ENTRIES // size)
 
         def draw(count: int) -> Drawn:
-            parts = [drawing.draw(min(rows, count - i)) for i in range(0, count, rows)]
-            return Drawn(np.concatenate([part.outputs for part in parts]))
+            sizes = (min(rows, count - start) for start in range(0, count, rows))
+            return Drawn(np.concatenate([drawing.draw(size).outputs for size in sizes]))
 
         timed = DetectionBudget(standard.LEVELS, self.share * shares.seconds)
         errors = scope.errors.shared(shares.audits, None if shares.fixed else timed)
@@ -206,9 +206,7 @@ class BudgetSplit:
             OwnRandomness: if a law was handed out before.
         """
         if self.followed:
-            error = OwnRandomness("The callable contradicts a law found for it.")
-            error.reason = reason
-            raise error
+            raise OwnRandomness.because(reason)
         self.branching, self.reason = 0.0, reason
 
     @property
@@ -272,9 +270,8 @@ class IntegrableCandidate(DraftedCandidate):
         """
         found = self.integrated(instance.given, scope.tolerance)
         if found.verdict == "undecided" and "exact" not in scope.only:
-            error = OwnRandomness("The law could not be integrated.")
-            error.reason = f"the law is known to ± {max(found.error, found.unproved):.2g} only"
-            raise error
+            known = max(found.error, found.unproved)
+            raise OwnRandomness.because(f"the law is known to ± {known:.2g} only")
         return found
 
 

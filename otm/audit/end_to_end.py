@@ -79,12 +79,7 @@ class JointAudit(IntegratedAudit):
     """The exact law of the tokens written on one instance; `str` gives the report in Markdown.
 
     `law` is the law of the rows' tokens, an axis for each token of each row.
-
-    Attributes:
-        draft: the draft's law of the first token; None if it is not known.
     """
-
-    draft: NDArray[np.float64] | None = None
 
     drafts: ClassVar[str] = "draw"
     outcome: ClassVar[str] = "tokens"

@@ -300,12 +300,11 @@ def log_interval_evidence(
 
     Mean over the outcomes of ∫ a^N (1−a)^{n−N} dBeta(1/2, 1/2) over the largest likelihood inside.
     """
-    samples = counts.sum()
-    inside = np.clip(counts / samples, least, most)
-    likelihood = scipy.special.xlogy(counts, inside)
-    likelihood += scipy.special.xlog1py(samples - counts, -inside)
-    mixed = scipy.special.betaln(counts + 0.5, samples - counts + 0.5) - math.log(math.pi)
-    return float(scipy.special.logsumexp(mixed - likelihood) - math.log(len(counts)))
+    others = counts.sum() - counts
+    inside = np.clip(counts / counts.sum(), least, most)
+    likelihood = scipy.special.xlogy(counts, inside) + scipy.special.xlog1py(others, -inside)
+    mixed = scipy.special.betaln(counts + 0.5, others + 0.5) - math.log(math.pi * len(counts))
+    return float(scipy.special.logsumexp(mixed - likelihood))
 
 
 def log_excess_evidence(hits: int, samples: int, optimum: float) -> float:

@@ -110,6 +110,7 @@ class IntegratedAudit(Audit):
         method: how the law of the output was found.
         cells: how many boxes of uniforms were told apart, over all drafts.
         rounded: the largest total variation that counts as rounding of the arrays in sight.
+        draft: the draft's law of the first token `(V,)`; None if there is none, or more than one.
         drafts, outcome: what it was found over every one of, and what came out, in words.
     """
 
@@ -122,6 +123,7 @@ class IntegratedAudit(Audit):
     method: Method = "kernel"
     cells: int = 0
     rounded: float = 0.0
+    draft: NDArray[np.float64] | None = None
 
     drafts: ClassVar[str]
     outcome: ClassVar[str]
@@ -391,6 +393,7 @@ def _audit_of_coupling(
         optimum=optimal_acceptance(problem),
         law=joint.output_marginal,
         target_law=problem.target,
+        draft=problem.draft if problem.draft.ndim == 1 else None,
         tested=coverage_of_problem(problem),
         tolerance=check_tolerance(tolerance, problem.num_tokens, problem.num_drafts),
     )
@@ -583,6 +586,7 @@ def integrate_blocks(
         target_tables=target,
         law=law,
         target_law=after(()),
+        draft=draft[()],
         tested=coverage_of_models(draft, target, num_drafts),
         tokens_per_call=math.fsum(mass * len(output) for (output, _), mass in answers.totals),
         accepted=math.fsum(mass * count for (_, count), mass in answers.totals)

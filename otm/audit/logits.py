@@ -197,10 +197,9 @@ class LogitCandidate(UniformsCandidate):
 
 def _has_zeros(given: Any) -> bool:
     """True if a problem or one of two models has a token without mass, a logit of −∞."""
-    if isinstance(given, Problem):
-        return not (given.draft.all() and given.target.all())
-    models: list[Any] = [given.draft, given.target]
-    return not all(row.all() for model in models for row in model.table.values())
+    pair = given.draft, given.target
+    laws = pair if isinstance(given, Problem) else [law for m in pair for law in m.table.values()]
+    return not all(np.all(law) for law in laws)
 
 
 def _logits(mass: Any) -> NDArray[np.float64]:

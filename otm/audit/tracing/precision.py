@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -46,15 +46,17 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
         if event != "return":
             return
         for thing in (argument, *frame.f_locals.values()):
-            several = thing[:_RUNS] if isinstance(thing, (tuple, list)) else (thing,)
-            held.update(_type_of(one) for one in several)
+            held.update(
+                map(_type_of, thing[:_RUNS] if isinstance(thing, (tuple, list)) else [thing])
+            )
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
-            named.update(frame.f_code.co_names)
-            named.update(one for one in frame.f_code.co_consts if isinstance(one, str))
+            named.update(frame.f_code.co_names, map(str, frame.f_code.co_consts))
 
     rng = np.random.default_rng(0)
     runs = itertools.islice(itertools.cycle(functions), max(_RUNS, len(functions)))
-    with preserved(seed=0), np.errstate(all="ignore"), _profiled(look):
+    with preserved(seed=0), np.errstate(all="ignore"), contextlib.ExitStack() as stack:
+        stack.callback(sys.setprofile, sys.getprofile())
+        sys.setprofile(look)
         for function in runs:
             with contextlib.suppress(Exception):
                 function(rng.random(num_uniforms))
@@ -75,13 +77,3 @@ def explained(name: str) -> float:
 def _type_of(thing: Any) -> str:
     """Return the name of an array's type, without the library's: torch.float32 is float32."""
     return str(getattr(thing, "dtype", "")).rpartition(".")[2]
-
-
-@contextlib.contextmanager
-def _profiled(look: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
-    before = sys.getprofile()
-    sys.setprofile(look)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)

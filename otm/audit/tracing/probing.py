@@ -135,6 +135,17 @@ class OwnRandomness(InvalidParameter):
 
     reason = ""
 
+    @classmethod
+    def because(cls, reason: str) -> OwnRandomness:
+        """Return the error with a reason."""
+        error = cls(
+            "The callable must be a function of its arguments to be audited exactly, or draw what "
+            f"can be followed; it is neither, since {reason.rstrip('.')}. Take its randomness from "
+            "`uniforms`, or call otm.audit.sampled."
+        )
+        error.reason = reason
+        return error
+
 
 def require_deterministic(
     functions: Sequence[UniformFunction], weights: Sequence[float], num_uniforms: int, reason: str
@@ -147,14 +158,7 @@ def require_deterministic(
     asked = list(itertools.islice(_points(weights, num_uniforms), _REPEATED))
     answers = [[functions[number](point.copy()) for number, point in asked] for _ in range(2)]
     if answers[0] != answers[1]:
-        error = OwnRandomness(
-            "The callable must be a function of its arguments to be audited exactly, or draw what "
-            "can be followed; it returned two "
-            f"values for the same uniforms, and {reason}. Take its randomness from `uniforms`, or "
-            "call otm.audit.sampled."
-        )
-        error.reason = reason
-        raise error
+        raise OwnRandomness.because(reason)
 
 
 def probe(function: UniformFunction, num_uniforms: int) -> Prediction:

@@ -79,6 +79,9 @@ def test_tolerance_is_what_rounding_explains():
         return maximal(p.astype(np.float32).astype(np.float64), q, d, u)
 
     problem = otm.Problem(draft=[0.7, 0.3], target=[0.4, 0.6], law=otm.IID(1))
-    assert audit.exact(in_float32, problem).verdict == "not exact"
+    found = audit.exact(in_float32, problem)
+    assert (found.verdict, found.rounded) == ("rounding", 4 * 2.0**-24)
+    assert "of which float32 in its arrays explains 2.4e-07" in found.headline
+    assert audit.exact(in_float32, problem, tolerance=0.0).verdict == "not exact"
     allowed = audit.rounding_tolerance(2, 1, unit_roundoff=2.0**-24)
     assert audit.exact(in_float32, problem, tolerance=allowed).verdict == "lossless"

@@ -91,9 +91,11 @@ def integers(
     if size <= 0:
         raise ValueError("low >= high")
     if size > MOST_OUTCOMES:
-        names = (pickle.dumps((state, place, draws.replayed)) for place in range(count))
-        digests = (hashlib.sha256(name).digest() for name in names)
-        return [SeedInteger(start + int.from_bytes(one, "little") % size) for one in digests]
+        names = [pickle.dumps((state, place, draws.replayed)) for place in range(count)]
+        return [
+            SeedInteger(start + int.from_bytes(hashlib.sha256(name).digest(), "little") % size)
+            for name in names
+        ]
     return [_shifted(choice, start) for choice in draws.choices(state, [(1.0,) * size] * count)]
 
 

@@ -1,0 +1,112 @@
+"""Sentences under a verdict, temperatures that are refused, and a vocabulary of the user's."""
+
+import numpy as np
+import pytest
+
+from otm import audit
+from otm.audit.classification import classify
+from otm.errors import InvalidParameter
+from tests.audit.callables import maximal
+
+
+def drawn(mass, uniform):
+    return int(np.searchsorted(np.cumsum(mass), uniform * mass.sum(), side="right"))
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def swapped(target_probs, draft_probs, drafts, uniforms):
+    return maximal(draft_probs, target_probs, drafts, uniforms)
+
+
+def trusting(draft, target, drafts, uniforms):
+    return int(drafts[0])
+
+
+def first_trusted(draft, target, drafts, uniforms):
+    return [int(drafts[0]), drawn(target[1], uniforms[0])]
+
+
+def trusting_step(draft, target, rng):
+    x = int(rng.choice(draft.num_tokens, p=draft.next([])))
+    return [x, int(rng.choice(target.num_tokens, p=target.next([x])))]
+
+
+def greedy(draft, target, drafts, uniforms, temperature):
+    return int(target.argmax())
+
+
+def lukewarm(draft, target, drafts, uniforms, temperature):
+    return drawn(softmax(target), uniforms[0])
+
+
+UNVERIFIED = "The first token has the draft's law"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        (swapped, "Its first parameter is called target_probs and is given the draft"),
+        (trusting, UNVERIFIED),
+        (audit.BlockCandidate(first_trusted), UNVERIFIED),
+        (trusting_step, UNVERIFIED),
+        (greedy, "It has the same law at temperatures 0, 0.3, 0.6, 1, 1.5, and always the same"),
+        (lukewarm, "It has the same law at temperatures 0, 0.3, 0.6, 1, 1.5."),
+    ],
+)
+def test_a_fault_that_the_laws_name(candidate, said):
+    found = audit.battery(candidate, seconds=6.0, shrink_for=0.0)
+    assert found.verdict == "not lossless"
+    assert found.summary().startswith(said)
+
+
+def test_what_is_lossless_has_no_diagnosis():
+    assert audit.battery(maximal, only="ties", shrink_for=0.0).diagnoses == ()
+
+
+def by_temperature(draft, target, drafts, uniforms, temperature):
+    if temperature == 0:
+        raise ValueError("a temperature is positive")
+    laws = softmax(draft / temperature), softmax(target / temperature)
+    return maximal(*laws, drafts, uniforms)
+
+
+def of_finite_logits(draft, target, drafts, uniforms, temperature):
+    if not np.isfinite([draft, target]).all():
+        raise ValueError("a logit is finite")
+    if temperature == 0:
+        return int(target.argmax())
+    return by_temperature(draft, target, drafts, uniforms, temperature)
+
+
+@pytest.mark.parametrize(
+    ("verify", "tested", "refused"),
+    [
+        (by_temperature, "0.3, 0.6, 1, 1.5", "at temperature 0"),
+        (of_finite_logits, "0, 0.3, 0.6, 1, 1.5", "on logits of −∞"),
+    ],
+)
+def test_what_code_refuses_beforehand_is_no_fault(verify, tested, refused):
+    found = audit.battery(verify, seconds=60.0)
+    assert found.headline == f"lossless at temperature {tested}; {refused} it raises"
+
+
+def clamped(draft, target, drafts, rng):
+    x, size, least = drafts[:, 0], len(drafts), 1e-5
+    rest = np.maximum(target - draft, least)
+    tokens = np.searchsorted(np.cumsum(rest), rng.random(size) * rest.sum(), side="right")
+    kept = rng.random(size) * draft[x] < target[x]
+    return np.where(kept, x, tokens)
+
+
+def test_small_faults_of_many_tokens_add_up():
+    kernel = audit.BatchCandidate(clamped)
+    small = audit.battery(kernel, seconds=4.0, only="two tokens")
+    assert small.verdict in ("no difference found", "little power")
+    found = audit.battery(kernel, seconds=8.0, vocabulary=20_000)
+    assert "vocabulary of 20,000, 1 draft, samples" in found.failed
+    with pytest.raises(InvalidParameter, match="handed their drafts"):
+        audit.battery(classify(trusting_step), vocabulary=20_000)
