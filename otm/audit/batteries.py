@@ -97,11 +97,9 @@ class BatteryAudit(Audit):
         drawn = [audit for audit in self.audits.values() if isinstance(audit, SampledAudit)]
         if self.verdict != "little power":
             return ""
-        longest = max(audit.seconds_to_find(_DECIDES) for audit in drawn)
-        seconds = (
-            math.ceil(longest * (len(drawn) + self.unreached) / standard.USED / _SAMPLING / 10.0)
-            * 10
-        )
+        each = max(audit.seconds_to_find(_DECIDES) for audit in drawn)
+        needed = each * (len(drawn) + self.unreached) / (standard.USED * _SAMPLING)
+        seconds = 10 * math.ceil(needed / 10.0)
         return f"; --seconds {seconds:,} would find {_DECIDES:g}"
 
     @property
@@ -226,7 +224,7 @@ class BatteryAudit(Audit):
 
 
 _DECIDES, _SAMPLING = 0.1, 0.7
-"""Total variation that more time is to find, and the share of the time that goes to samples."""
+"""Total variation that more time is to find, and the share that samples have beside branching."""
 
 TO_COME = "an interruption"
 """The reason in a report of an interrupted battery."""

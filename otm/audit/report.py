@@ -211,8 +211,9 @@ Verdict = Literal[
 deviation of the size of a code's own ε, or "undecided" within their error; those of samples "no
 difference found", "little power" where only a large one would have been, or "no verdict" where
 there are too few of them to find what was asked for. "raised": the candidate raised on inputs that
-are valid, and answered others. Of two runs that should write the same text: "identical", "rounding"
-or "fault".
+are valid, and answered others. "rounding": exact but for a few units in the last place of arrays
+coarser than float64. Of two runs that should write the same text: "identical", "rounding" or
+"fault".
 """
 
 PASSED = frozenset[Verdict]({"lossless", "no difference found", "identical", "rounding"})

@@ -271,8 +271,8 @@ def _otherwise(
     again: Hashable, value: Hashable, drawn: Sequence[Sequence[float | int]], volume: float
 ) -> str:
     """Name two answers to the same random numbers, these numbers, and what may be the reason."""
-    told = ["an exception" if answer is Raised else f"{answer}" for answer in (again, value)]
-    numbers = ", ".join(f"{number:.10g}" for number in itertools.chain(*drawn))
+    told = ["an exception" if answer is Raised else f"{answer!r:.80}" for answer in (again, value)]
+    numbers = ", ".join(f"{number:.10g}" for number in itertools.islice(itertools.chain(*drawn), 8))
     where = f"{told[0]} in place of {told[1]}{f' where it drew {numbers}' if numbers else ''}"
     if volume > _ROUNDED:
         return f"{OTHERWISE}, {where}: hidden state, or randomness from elsewhere"

@@ -36,7 +36,7 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
     """Return the coarsest type of arrays in sight while functions run; "" for none below float64.
 
     Args:
-        functions: of uniforms `(num_uniforms,)`; some executions are divided among them.
+        functions: of uniforms `(num_uniforms,)`; some executions are shared by some of them.
         num_uniforms: n.
     """
     held: set[str] = set()
@@ -53,7 +53,7 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
             named.update(frame.f_code.co_names, map(str, frame.f_code.co_consts))
 
     rng = np.random.default_rng(0)
-    runs = itertools.islice(itertools.cycle(functions), max(_RUNS, len(functions)))
+    runs = itertools.islice(itertools.cycle(functions[:: 1 + len(functions) // _RUNS]), _RUNS)
     with preserved(seed=0), np.errstate(all="ignore"), contextlib.ExitStack() as stack:
         stack.callback(sys.setprofile, sys.getprofile())
         sys.setprofile(look)

@@ -115,7 +115,7 @@ def test_a_battery_branches_too_and_says_so():
     found = audit.battery(lossy, only="exact", laws=[otm.IID(1)], seconds=8.0, shrink_for=0)
     assert (found.verdict, found.reason) == ("not lossless", "")
     assert [means for means, _ in found.coverage.by] == ["branching on draws"]
-    assert "by branching on draws" in str(found).splitlines()[1]
+    assert "by branching on draws" in str(found).splitlines()[2]
 
 
 def unfollowed(p, q, drafts, uniforms):
