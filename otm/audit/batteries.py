@@ -66,8 +66,6 @@ class BatteryAudit(Audit):
     raised: Mapping[str, str] = dataclasses.field(default_factory=dict)
     taken_for: str = ""
     diagnoses: tuple[str, ...] = ()
-    refused: str = ""
-    unreached: int = 0
     steps: Mapping[str, Audit] = dataclasses.field(default_factory=dict)
 
     @property
@@ -84,23 +82,6 @@ class BatteryAudit(Audit):
             return "rounding" if "rounding" in found else "lossless"
         verdict: Verdict = next(verdict for verdict in get_args(Verdict) if verdict in found)
         return verdict
-
-    @property
-    def headline(self) -> str:
-        """The verdict with a number, and where the candidate raises."""
-        heats = ", ".join(f"{heat:g}" for heat in self.coverage.temperatures)
-        refused = f" at temperature {heats}; {self.refused} it raises" if self.refused else ""
-        return f"{super().headline}{self._cost_of_power()}{refused}"
-
-    def _cost_of_power(self) -> str:
-        """Return the seconds in which samples would find what decides, at their pace so far."""
-        drawn = [audit for audit in self.audits.values() if isinstance(audit, SampledAudit)]
-        if self.verdict != "little power":
-            return ""
-        each = max(audit.seconds_to_find(_DECIDES) for audit in drawn)
-        needed = each * (len(drawn) + self.unreached) / (standard.USED * _SAMPLING)
-        seconds = 10 * math.ceil(needed / 10.0)
-        return f"; --seconds {seconds:,} would find {_DECIDES:g}"
 
     @property
     def failed(self) -> dict[str, Audit]:
@@ -517,7 +498,7 @@ class _Progress:
                 f"Taken for {self.candidate.description}, {self.candidate.called}; --mode, or a "
                 "candidate of otm.audit, says otherwise"
             )
-        return BatteryAudit(
+        found = BatteryAudit(
             name=self.candidate.name,
             taken_for=guessed,
             detail=max(self.audits.values(), key=lambda a: (a.detail > "", a.severity)).detail
@@ -533,9 +514,21 @@ class _Progress:
                 for name, (check, error) in self.raised.items()
                 if check.group not in unfit and not isinstance(error, TooLarge)
             },
-            refused=self._refused(unfit),
-            unreached=sum(map(len, self.late.values())),
         )
+        heats = ", ".join(f"{heat:g}" for heat in found.coverage.temperatures)
+        refused = self._refused(unfit)
+        aside = f" at temperature {heats}; {refused} it raises" if refused else ""
+        if found.verdict == "little power":
+            aside = self._cost_of_power() + aside
+        return dataclasses.replace(found, aside=aside)
+
+    def _cost_of_power(self) -> str:
+        """Return the seconds in which samples would find what decides, at their pace so far."""
+        drawn = [audit for audit in self.audits.values() if isinstance(audit, SampledAudit)]
+        each = max(audit.seconds_to_find(_DECIDES) for audit in drawn)
+        count = len(drawn) + sum(map(len, self.late.values()))
+        seconds = 10 * math.ceil(each * count / (standard.USED * _SAMPLING) / 10.0)
+        return f"; --seconds {seconds:,} would find {_DECIDES:g}"
 
     def _refused(self, groups: Iterable[str]) -> str:
         """Name the temperatures at which the candidate raises always, and infinite logits."""

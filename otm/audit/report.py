@@ -238,6 +238,7 @@ class Audit(OneTable):
         reason: what stood in the way of an exact law, "a random number was converted to a plain
             float" say; empty if nothing did.
         detail: what the headline says beside the verdict, where a number does not.
+        aside: what it says after that: where the candidate raises, what more time would find.
         again: Python that repeats it, with {} for the candidate's name; "" where none can.
         audits: of a battery, one for each check that was carried out, by its name.
     """
@@ -245,6 +246,7 @@ class Audit(OneTable):
     name: str
     reason: str = ""
     detail: str = ""
+    aside: str = ""
     again: str = ""
     audits: Mapping[str, Audit] = dataclasses.field(default_factory=dict)
 
@@ -301,7 +303,7 @@ class Audit(OneTable):
             "little power": f": no difference found above {covered.detect:g}",
         }
         found = f": {self.detail}" if self.detail else ""
-        return self.verdict + numbers.get(self.verdict, found)
+        return self.verdict + numbers.get(self.verdict, found) + self.aside
 
     def head(self) -> str:
         """Return the verdict, then what was audited, the coverage, and why no law is exact."""
