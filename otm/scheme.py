@@ -55,4 +55,5 @@ class Scheme(abc.ABC):  # abstract by intent: a law, a verifier or a decoder
                     if isinstance(value, float)
                     else f"{field.name} = {value}"
                 )
-        return f"{self.title} ({', '.join(shown)})" if shown else self.title
+        title = getattr(self, "title", type(self).__name__)
+        return f"{title} ({', '.join(shown)})" if shown else title

@@ -20,7 +20,7 @@ _SAME = 1e-7
 def diagnose(
     candidate: Candidate, audits: Mapping[str, Audit], failed: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return what the audits of a failing candidate say about the fault, beside the distances.
+    """Return sentences on the fault of a failing candidate, as its audits show it.
 
     Args:
         candidate: what was audited.

@@ -139,7 +139,7 @@ class SampledAudit(Audit):
     enough: float
     excess: str
     errors: Errors
-    pace: float = 0.0
+    pace: float = dataclasses.field(default=0.0, compare=False)
 
     def seconds_to_find(self, detect: float) -> float:
         """Return the seconds in which samples of this pace would find a total variation."""

@@ -151,8 +151,8 @@ def test_without_the_extra_the_library_works_and_one_sentence_says_what_to_insta
     done = installed.otm("measure", "--prompts", "x", "--out", "RUN2")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert line.startswith("otm measure needs ") and " torch, " in line
-    assert line.endswith("pip install 'otm-speculative[analysis]', in a checkout '.[analysis]'")
+    assert line.startswith("otm measure: The command needs ") and " torch, " in line
+    assert "pip install 'otm-speculative[analysis]', in a checkout '.[analysis]'" in line
     audited = installed.otm(
         "audit", "otm:Maximal", "--draft-probs", "3/4,1/4", "--target-probs", "1/2,1/2"
     )

@@ -120,7 +120,7 @@ def test_no_index_is_a_plain_error(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("compare --prompt The --drafts 1 --samples 0 --plot plot.png", "V = 4096"),
+        ("compare --prompt The --drafts 1 --samples 0 --out plot.png", "V = 4096"),
         ("decode --prompts p.txt --out o.jsonl --num-tokens 2 --decoder Gsd(chain(2))", "tokens"),
         (
             "latency --lengths 4 --batch-sizes 1 --nodes 0 --cached-tokens 8 --seconds 0 "
