@@ -93,4 +93,5 @@ def test_a_reader_that_has_left_is_no_traceback(words):
         [sys.executable, "-m", "otm", words], stdout=writes, stderr=subprocess.PIPE, check=False
     )
     os.close(writes)
-    assert done.stderr == b""
+    said = done.stderr.decode()  # completion knows no shell where the tests run under sh
+    assert said == "" or (words == "--show-completion" and re.fullmatch(r"Shell .*\n", said))
