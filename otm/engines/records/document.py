@@ -116,16 +116,14 @@ def _encoding(start: bytes) -> str:
 
 
 def _kept_lines(text: IO[str], head: str) -> Iterator[str]:
-    """Yield the lines of a log that a form may read."""
+    """Yield the lines of a log that a form may read, those of a block together."""
     rest, block = "", head
     while block:
         lines = (rest + block).split("\n")
         rest = lines.pop()[:_LONGEST_LINE]
-        for line in lines:
-            for word in _WORDS:  # a substring test a word is faster than one expression for all
-                if word in line:
-                    yield line + "\n"
-                    break
+        # A substring test a word is faster than one expression for all; a string a block is
+        # smaller than one a line.
+        yield "".join(line + "\n" for line in lines if any(word in line for word in _WORDS))
         block = text.read(_LONGEST_LINE)
     yield rest
 
@@ -153,7 +151,8 @@ class Document:
                 "Split it."
             )
         text = self.text.replace("\r\n", "\n").replace("\r", "\n")
-        text = _LOST.sub("", _ESCAPES.sub("", text) if "\x1b" in text else text)
+        text = _ESCAPES.sub("", text) if "\x1b" in text else text
+        text = _LOST.sub("", text) if _LOST.search(text) else text
         object.__setattr__(self, "text", text)
 
     @functools.cached_property

@@ -84,6 +84,7 @@ class _Request:
     mean: float | None = None
     rates: list[float] | None = None
     drafting: bool = False
+    steps: float | None = None  # that drafted, once they have been worked out
 
     @property
     def calls(self) -> int | None:
@@ -150,6 +151,13 @@ def _idle(one: _Request) -> float:
 
 
 def _drafting_steps(one: _Request) -> float:
+    """Return the steps of a request that drafted, worked out once."""
+    if one.steps is None:
+        one.steps = _worked_out(one)
+    return one.steps
+
+
+def _worked_out(one: _Request) -> float:
     """Return the steps of a request that drafted, from its rates or its mean."""
     assert one.sums is not None
     accepted, drafted = one.sums

@@ -53,12 +53,15 @@ def drafts_of(means: Sequence[tuple[float, ...]]) -> int | None:
 
 
 def _read(document: Document) -> AcceptanceRecord:
-    found = [match.groups() for match in _LINE.finditer(document.text)]
-    weights = [max(1.0, float(running or 1)) for running, _, _ in found]
-    lengths = [max(1.0, float(length)) for _, length, _ in found]
-    rates = [float(rate or 0) for _, _, rate in found]
-    mean = math.fsum(map(math.prod, zip(weights, lengths, strict=True))) / math.fsum(weights)
-    length = drafts_of(list(zip(lengths, rates, strict=True)))
+    lines = requests = tokens = 0.0
+    pairs: dict[tuple[float, float], None] = {}  # few of many lines, in two decimals
+    for match in _LINE.finditer(document.text):
+        weight = max(1.0, float(match[1] or 1))
+        told_mean = max(1.0, float(match[2]))
+        lines, requests, tokens = lines + 1, requests + weight, tokens + weight * told_mean
+        pairs[told_mean, float(match[3] or 0)] = None
+    mean = tokens / requests
+    length = drafts_of(list(pairs))
     width, depth = (
         re.search(_ARGUMENT.format(name), document.text) for name in ("eagle_topk", "num_steps")
     )
@@ -76,7 +79,7 @@ def _read(document: Document) -> AcceptanceRecord:
         length=length,
         notes=(
             told,
-            f"The mean of decode lines ({len(found):,}), weighted by running requests: record "
+            f"The mean of decode lines ({lines:,.0f}), weighted by running requests: record "
             "meta_info's histogram for positions.",
         ),
     )

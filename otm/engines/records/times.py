@@ -23,8 +23,9 @@ from otm.engines.records.document import Document, count, number
 from otm.engines.records.llama_cpp import eval_times
 from otm.engines.records.record import Times
 
+_SGLANG = "#running-req"
 _RUNNING = {
-    "#running-req": re.compile(
+    _SGLANG: re.compile(
         r"#running-req: (?P<n>\d+),.*?gen throughput \(token/s\): (?P<rate>\d+\.\d+),"
     ),
     "Avg generation": re.compile(
@@ -58,9 +59,11 @@ def times_in(document: Document) -> Times | None:
 def _tokens(document: Document) -> Iterator[tuple[int, float]]:
     """Yield pairs (running requests, seconds between two tokens of a request)."""
     for mark, form in _RUNNING.items():
-        lines = list(form.finditer(document.text)) if mark in document.text else []
         # Lines of a plain run beside a speculative one are of another speed.
-        for match in [line for line in lines if "accept len" in line[0]] or lines:
+        drafting = "accept len" in document.text
+        for match in form.finditer(document.text) if mark in document.text else ():
+            if drafting and "accept len" not in match[0] and mark == _SGLANG:
+                continue
             running, rate = int(match["n"][:9]), float(match["rate"])
             if running and rate:
                 yield running, running / rate
