@@ -54,6 +54,8 @@ _ESCAPES = re.compile(r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~]
 _LOST = re.compile(r"\[[0-9]{1,3}(?:;[0-9]{1,3})*m")
 """Colours of which the first character was lost in copying."""
 
+_LINE = re.compile(r"[^\n]+")
+
 _PACKED: dict[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open}
 
 
@@ -369,18 +371,17 @@ def _json_values(text: str) -> tuple[Any, ...]:
 
 def _values_in_lines(text: str) -> Iterator[Any]:
     """Yield the JSON objects and lists that begin in a line, and may go on over several."""
-    start = end = 0
-    for line in text.splitlines(keepends=True):
-        begin, start = start, start + len(line)
-        shown = line.strip().removeprefix("data:").strip()
-        if begin < end:
+    end = 0
+    for line in _LINE.finditer(text):  # one at a time: a list of them is larger than the text
+        shown = line[0].strip().removeprefix("data:").strip()
+        if line.start() < end:
             continue
         found: tuple[Any, ...] = ()
         if shown[-1:] in ("}", "]"):
             found = _json_values(shown) or _json_values(shown[max(0, shown.find('{"')) :])
         if not found and shown in ("{", "[", "[{"):
             with contextlib.suppress(json.JSONDecodeError, RecursionError):
-                value, end = _DECODER.raw_decode(text, begin + line.index(shown[0]))
+                value, end = _DECODER.raw_decode(text, text.index(shown[0], line.start()))
                 found = (value,)
         yield from found
 
