@@ -54,8 +54,12 @@ def compute(work: Work) -> dict[str, Any]:
 def message(data: dict[str, Any]) -> str:
     """Return the headline of the picture, a sentence with numbers from the data."""
     worst = {series["k"]: min(series["optimum"]) for series in data["series"]}
-    said = ", ".join(f"{100 * value:.0f} % of {k}" for k, value in worst.items())
-    return f"A draft Ber({DRAFT:g}) and the worst target: the best verifier keeps one in {said}"
+    said = ", ".join(f"{100 * value:.0f} %" for value in worst.values())
+    drafts = ", ".join(map(str, worst))
+    return (
+        f"Whatever the target, {drafts} drafts from Ber({DRAFT:g}) are accepted at least {said} of "
+        "the time by the best verifier"
+    )
 
 
 def draw(data: dict[str, Any]) -> Figure:

@@ -16,7 +16,7 @@ if __name__ == "__main__":
 
 from sphinx.application import Sphinx  # noqa: E402
 from tables import TABLES, timings  # noqa: E402
-from which import as_list  # noqa: E402
+from which import as_tables  # noqa: E402
 
 from otm._display.tabular import markdown, with_section  # noqa: E402
 
@@ -38,7 +38,7 @@ def written(source: str) -> str:
 
 def _body(kind: str, argument: str) -> str:
     if kind == "map":
-        return "\n".join(as_list())
+        return "\n".join(as_tables())
     if kind == "registry":
         head, rows = TABLES[argument]
         return markdown(head, rows())

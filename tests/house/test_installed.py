@@ -53,8 +53,11 @@ class Installed:
         self.others = packages / "others.pth"
 
     def see(self, *folders):
-        """Let the environment find packages in these folders, and in no others."""
-        self.others.write_text("".join(f"{folder}\n" for folder in folders))
+        """Let the environment find packages in these folders, and in no others, but for numba:
+        a fresh folder would be compiled for.
+        """
+        hidden = "import sys; sys.modules['numba'] = None\n"
+        self.others.write_text("".join(f"{folder}\n" for folder in folders) + hidden)
 
     def python(self, code):
         """Return what code prints in the environment."""

@@ -379,7 +379,8 @@ def test_menus_keep_the_bars_and_say_what_they_change(page):
     _, said, _, verifier = choose(("law", "without replacement"))
     assert verifier == "recursive rejection"
     assert said.startswith("The verifier is now recursive rejection: K-SEQ does not verify these")
-    assert choose(("verifier", "optimal"))[1] == ""
+    assert choose(("law", "i.i.d."))[1:] == ["", "…", "K-SEQ"], "the reader's choice comes back"
+    assert choose(("law", "without replacement"), ("verifier", "optimal"))[1] == ""
 
 
 def test_it_is_one_file_with_links_and_dark_where_the_system_is(page):
