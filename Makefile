@@ -86,7 +86,7 @@ dist-install: dist ## both archives with each extra, each in an empty environmen
 lint: $(STAMPS)/lint ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(WORKERS)
 
 pyright: $(STAMPS)/lint ## what users of VS Code see of the library and the gallery
 	$(PIP) --group pyright
