@@ -50,8 +50,8 @@ mutants: $(STAMPS)/test ## how many deliberate mistakes the suite notices; SAMPL
 torture: $(STAMPS)/test ## every public function on hostile input, for MINUTES=60
 	$(BIN)/python -m evidence.torture --minutes $(MINUTES) --workers $(WORKERS) $(TORTURE)
 
-corpus: $(STAMPS)/test ## which broken verifiers the audits find, and the usual tests do not; writes its tables in docs/audit.md
-	$(BIN)/python -m evidence.corpus --write docs/audit.md
+corpus: $(STAMPS)/test ## which broken verifiers the audits find, and the usual tests do not; writes its tables in docs/broken_verifiers.md
+	$(BIN)/python -m evidence.corpus --write docs
 
 public-code: $(STAMPS)/test ## audits of public repositories in the folder CHECKOUTS; without one, how to fetch them
 	$(BIN)/python -m evidence.public_code $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))

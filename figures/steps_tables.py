@@ -1,5 +1,5 @@
-"""The tables of `docs/steps.md`, `docs/howto/matching.md` and `docs/audit.md` from the data: K
-drafted sequences of L tokens on both pairs, all schemes by verified nodes, single tokens by mean
+"""The tables of `docs/steps.md`, `docs/howto/matching.md` and `docs/audit_engines.md` from the
+data: K drafted sequences of L tokens on both pairs, all schemes by verified nodes, single tokens by mean
 drafts, and known noise.
 
 `python -m figures.steps_tables` writes the tables anew; a test fails where they differ from the
@@ -256,7 +256,7 @@ def matching_page(text: str) -> str:
 
 
 def audit_page(text: str) -> str:
-    """Return the page on audits with the table of known noise."""
+    """Return the page on engines' audits with the table of known noise."""
     record = json.loads((DATA / "known_noise.json").read_text(encoding="utf-8"))
     return with_section(text, "known noise", known_noise_table(record))
 
@@ -264,7 +264,7 @@ def audit_page(text: str) -> str:
 PAGES = {
     PAGE: page,
     PAGE.parent / "howto" / "matching.md": matching_page,
-    PAGE.parent / "audit.md": audit_page,
+    PAGE.parent / "audit_engines.md": audit_page,
 }
 
 

@@ -3,7 +3,7 @@
 The target is served otherwise: with rounded weights, at another temperature, or by a rule that lets
 the drafter's likeliest token pass where it comes within a margin of the winner of log q + g, which
 is the race of q raised there, q e^m/Z. The margin is such that the total variation is that of the
-logs whose records docs/audit.md plans.
+logs whose records docs/audit_engines.md plans.
 """
 
 from __future__ import annotations

@@ -139,10 +139,11 @@
     return lines;
   }
 
-  // A few lines, each labelled at its end; labels that would overlap are moved apart.
+  // A few lines, each labelled at its end; labels that would overlap are moved apart. On a phone the labels stand below, or they
+  // would take a third of the width.
   function lineChart(width, lines, xaxis, title) {
-    const right = width < NARROW ? 112 : 170;
-    const height = paper ? 270 : 340;
+    const below = width < NARROW, right = below ? 12 : 170;
+    const height = below ? 340 + 20 * lines.length : paper ? 270 : 340;
     const values = lines.flatMap((line) => [...line.y, ...(line.low || []), ...(line.high || [])]).filter((y) => y !== null);
     const [least, most] = [Math.min(...values), Math.max(...values)];
     const room = 0.06 * (most - least) || 0.1;
@@ -150,7 +151,7 @@
     const plot = height - chart.margin.t - chart.margin.b;
     const pixel = (y) => ((most + room - y) / (most - least + 2 * room)) * plot;
     const labels = lines.filter((line) => line.label && line.y.length > 0).map((line) => {
-      const text = broken(line.label, width < NARROW ? 14 : 22);
+      const text = broken(line.label, 22);
       return { line, text: text.map(plain).join("<br>"), size: 15 * text.length + 2, at: pixel(line.y[line.y.length - 1]) };
     }).sort((a, b) => a.at - b.at);
     let free = 0;
@@ -163,7 +164,10 @@
       label.at = Math.min(label.at, floor - label.size / 2);
       floor = label.at - label.size / 2;
     }
-    chart.annotations = labels.map((label) => ({
+    if (below) {
+      Object.assign(chart, { showlegend: true, legend: { orientation: "h", x: 0, y: -0.24, yanchor: "top", font: { size: 12 } } });
+    }
+    chart.annotations = below ? [] : labels.map((label) => ({
       xref: "paper", yref: "paper", x: 1, y: 1 - label.at / plot, xanchor: "left", yanchor: "middle", xshift: 6, align: "left", showarrow: false,
       text: label.text, font: { size: 12, color: label.line.colour },
     }));
@@ -177,14 +181,14 @@
     const traces = [];
     if (sure.length > 0) {
       traces.push({
-        type: "scatter", mode: "lines", hoverinfo: "skip", fill: "toself", fillcolor: line.colour + "1c",
+        type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, fill: "toself", fillcolor: line.colour + "1c",
         line: { width: sure.length === 1 ? 3 : 0, color: line.colour + "1c" },
         x: [...sure.map((i) => line.x[i]), ...sure.map((i) => line.x[i]).reverse()],
         y: [...sure.map((i) => line.high[i]), ...sure.map((i) => line.low[i]).reverse()],
       });
     }
     traces.push({
-      type: "scatter", mode: line.points ? "lines+markers" : "lines", name: plain(line.label || ""),
+      type: "scatter", mode: line.points ? "lines+markers" : "lines", name: plain(cut(line.label || "", 34)), showlegend: Boolean(line.label),
       x: keep.map((i) => line.x[i]), y: keep.map((i) => line.y[i]),
       text: keep.map((i) => (line.low && line.low[i] !== null ? " (" + fixed(line.low[i], 3) + " to " + fixed(line.high[i], 3) + ")" : "")),
       line: { color: line.colour, dash: line.dash, width: line.width || 2, shape: line.shape || "linear" },

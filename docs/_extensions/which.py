@@ -26,7 +26,11 @@ MAP: dict[str, dict[str, tuple[str, ...]]] = {
         "as engines do it, measured": ("Lenience", "TypicalAcceptance", "RelaxedAcceptance"),
         "by thresholds of probability": ("ThresholdMatching", "Mars", "BoundedRegret"),
         "as a mixture or a cascade": ("Ensemble", "Cascade", "Cactus", "Fuzzy"),
-        "where tokens stand for each other: images, actions": ("Lantern", "Grouped", "ActionDistance"),
+        "where tokens stand for each other: images, actions": (
+            "Lantern",
+            "Grouped",
+            "ActionDistance",
+        ),
     },
     "Several tokens": {
         "one drafted sequence": ("BlockVerification", "SpeculativeSampling"),

@@ -9,6 +9,7 @@ document.addEventListener("DOMContentLoaded", () => {
     input.setAttribute("aria-label", "Filter the rows of this table");
     count.setAttribute("role", "status");
     const heads = [...box.querySelectorAll("thead th")].map((cell) => cell.textContent.trim());
+    for (const row of rows) [...row.cells].forEach((cell, i) => { cell.dataset.head = heads[i]; }); // on a phone a row is a card
     const lossless = heads.indexOf("lossless");
     const texts = rows.map((row) => {
       const word = lossless < 0 ? "" : row.cells[lossless].textContent.trim() === "yes" ? " lossless" : " lossy";

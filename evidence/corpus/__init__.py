@@ -4,7 +4,7 @@ miss.
 `BROKEN` has the mutants, each with its sources, an instance with rational probabilities and its
 exact total variation there; `CONTROLS` has lossless verifiers, two of which have been reported as
 lossy. `usual_tests` runs the tests that engines use on them; ``python -m evidence.corpus`` prints
-the table of docs/audit.md.
+the table of docs/broken_verifiers.md.
 """
 
 from evidence.corpus.entries import BROKEN, CONTROLS

@@ -1,5 +1,5 @@
 """``python -m evidence.corpus``: print the corpus against usual tests and audits, or write it
-into docs/audit.md.
+into the documents.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from evidence.corpus.report import corpus_table, update, wholes_table
 
 
 def main() -> None:
-    """Print the table, or write table and example between the markers of a document."""
+    """Print the tables, or write tables and example between the markers of the documents."""
     parser = argparse.ArgumentParser(
         prog="python -m evidence.corpus", description="The corpus of broken verifiers as a table."
     )
     parser.add_argument(
         "--write",
         type=Path,
-        metavar="FILE",
-        help="put table and example between the markers of this document",
+        metavar="DOCS",
+        help="put tables and example between the markers of the pages in this folder",
     )
     path = parser.parse_args().write
     if path is None:

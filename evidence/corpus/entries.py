@@ -434,7 +434,7 @@ CONTROLS: tuple[Mutant, ...] = (
         "Integration over [0, 1) gives that no "
         "volume, and no sample of a feasible size meets it.",
         Fraction(0),
-        'docs/audit.md, "Two verifiers, audited"',
+        '"Two verifiers, audited", below',
         name="≤ for < at u = 0",
     ),
     Mutant(

@@ -1,4 +1,4 @@
-"""The tables of docs/audit.md: the corpus against the usual tests and against the audits."""
+"""The tables of docs/broken_verifiers.md: the corpus against usual tests and against audits."""
 
 from __future__ import annotations
 
@@ -118,10 +118,15 @@ def example_report() -> str:
     return str(battery(mutant.candidate))
 
 
-def update(path: Path) -> None:
-    """Put fresh tables and a fresh example into a document."""
-    text = path.read_text(encoding="utf-8")
+def update(docs: Path) -> None:
+    """Put fresh tables and a fresh example into the pages."""
     quoted = "\n".join(f"> {line}".rstrip() for line in example_report().splitlines())
-    for name, body in (("corpus", corpus_table()), ("wholes", wholes_table()), ("example", quoted)):
-        text = with_section(text, name, body)
-    path.write_text(text, encoding="utf-8")
+    for page, name, body in (
+        ("broken_verifiers", "corpus", corpus_table()),
+        ("broken_verifiers", "wholes", wholes_table()),
+        ("audit", "example", quoted),
+    ):
+        path = docs / f"{page}.md"
+        path.write_text(
+            with_section(path.read_text(encoding="utf-8"), name, body), encoding="utf-8"
+        )

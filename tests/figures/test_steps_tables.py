@@ -155,7 +155,7 @@ def test_the_page_on_audits_says_what_known_noise_saves():
     last = record["rows"][-1]
     assert last["tokens"][-1] is None
     says(
-        "docs/audit.md",
+        "docs/audit_engines.md",
         f"{record['contexts']:,} contexts of held-out text",
         f"It takes {last['tokens'][0]:,.0f} tokens instead of {last['records']:,} records",
     )

@@ -294,14 +294,14 @@ def test_keys_on_a_slider_move_the_answer(page):
 
 
 def test_at_most_six_lines_each_labelled_where_it_ends(page):
-    """Labels are to the right of the plot, inside the chart, in the order of the lines' ends, and
-    none lies on another.
+    """Labels are to the right of the plot, in the order of the lines' ends, or on a phone below it;
+    inside the chart, and none on another.
     """
     lines = (
         "const chart = document.getElementById(arguments[0]);"
         "const frame = chart.getBoundingClientRect();"
-        "const labels = Array.from(chart.querySelectorAll('.annotation-text'), (node) => {"
-        "  const box = node.getBoundingClientRect();"
+        "const labels = Array.from(chart.querySelectorAll('.annotation-text, .legendtext'), (node) "
+        "=> { const box = node.getBoundingClientRect();"
         "  return { text: node.textContent, top: box.top - frame.top, bottom: box.bottom - "
         "frame.top, left: box.left - frame.left,"
         "    right: box.right - frame.left }; });"
