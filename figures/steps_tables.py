@@ -1,6 +1,6 @@
 """The tables of `docs/steps.md`, `docs/howto/matching.md` and `docs/audit_engines.md` from the
-data: K drafted sequences of L tokens on both pairs, all schemes by verified nodes, single tokens by mean
-drafts, and known noise.
+data: K drafted sequences of L tokens on both pairs, all schemes by verified nodes, single tokens by
+mean drafts, and known noise.
 
 `python -m figures.steps_tables` writes the tables anew; a test fails where they differ from the
 data.
