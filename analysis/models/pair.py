@@ -342,10 +342,15 @@ def _load(factory: Any, name: str, what: str, trust_remote_code: bool, **options
     except Exception as error:  # the library raises whatever a damaged file makes of its code
         reason = f"{error!s:.300}".splitlines()[0] if str(error) else type(error).__name__
         missing = "" if Path(name).is_dir() else f"no folder {name!r} is here, and as a hub name "
+        remedy = (
+            "Install the package that its weights are quantised with."
+            if isinstance(error, ImportError)
+            else "Check the name, the network, or convert the weights to safetensors."
+        )
         raise AnalysisError(
             f"The {what} must be a local folder in Hugging Face format with safetensors weights, "
-            f"or a hub name; {missing}{name!r} could not be loaded: {reason} Check the name, the "
-            "network, or convert the weights to safetensors."
+            f"or a hub name; {missing}{name!r} could not be loaded: "
+            f"{reason.rstrip('.')}. {remedy}"
         ) from error
 
 

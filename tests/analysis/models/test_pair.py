@@ -152,6 +152,20 @@ def test_a_damaged_configuration_is_told_in_a_message(copied_draft, name, conten
         load_pair(draft=str(copied_draft), device="cpu")
 
 
+def test_quantised_weights_name_the_package_that_reads_them(copied_draft):
+    """Where it is there they are loaded as all others are:
+    `compare` was run on int8 of torchao 0.18.0.
+    """
+    path = copied_draft / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(
+        AnalysisError, match=r"GPTQ.*optimum.*Install the package that its weights are"
+    ):
+        load_pair(draft=str(copied_draft), device="cpu")
+
+
 @pytest.mark.parametrize("name", ["meta", "mps", "xpu"])
 def test_a_device_holds_numbers_in_float64(name):
     with pytest.raises(AnalysisError, match=f"'auto', 'cpu' or 'cuda'; got '{name}'"):
