@@ -23,6 +23,7 @@ most 2M/(e^{2πa/h} − 1), M = ∫|f(x ± ia)|dx [Trefethen & Weideman 2014, Th
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,7 +45,7 @@ from otm._machine.arrays import (
 from otm._machine.compiled import compiled
 from otm.drafts.base import enumerate_drafts
 from otm.overlap.curve import ROOM, Containment, OverlapCurve
-from otm.overlap.rows import SHORTEST_BINNED
+from otm.overlap.rows import SHORTEST_BINNED, SORTED
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12
@@ -90,7 +91,8 @@ def race_match(draft: Array, target: Array, sizes: Sequence[Containment]) -> Arr
     """
     width = int(draft.shape[-1])
     is_long = isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED
-    engine = compiled("otm.overlap.compiled") if is_long else None
+    seconds = SORTED * math.prod(draft.shape) * len(sizes)
+    engine = compiled("otm.overlap.compiled", seconds=seconds) if is_long else None
     if engine is not None:
         rows = (np.ascontiguousarray(a, np.float64).reshape(-1, width) for a in (draft, target))
         return np.asarray(engine.matches(*rows, sizes)).reshape(-1, *draft.shape[:-1])

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from otm._machine.compiled import load_at_once
 from tests.browser import started
 
 # Derandomised, so that a red suite is red again on the next run; `--hypothesis-profile=search`
@@ -30,6 +31,9 @@ settings.register_profile(
     "search", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("suite")
+
+# Most tests mean compiled code; without this it is not loaded for as little as they ask.
+load_at_once()
 
 # Toy models gain nothing by a second thread, and where each of several workers starts as many as
 # there are cores, threads spend four fifths of the time in waiting for each other.

@@ -60,7 +60,7 @@ def no_host() -> Any:
 
 def without_compiled_code() -> Any:
     """Have the library do without numba."""
-    return replaced("compiled", lambda name: None, compiled)
+    return replaced("compiled", lambda name, seconds: None, compiled)
 
 
 class Watch(TorchDispatchMode):

@@ -73,7 +73,8 @@ def _chunk(
     values = []
     orders: dict[int, list[NDArray[np.int64]]] = {}
     reserve(_ARRAYS * draft.shape[0] * draft.shape[1])
-    by_rows = isinstance(draft, np.ndarray) and compiled("otm.table.compiled.driver") is not None
+    on_host = isinstance(draft, np.ndarray)
+    by_rows = on_host and compiled("otm.table.compiled.driver", seconds=0.0) is not None
     laws = distributions if by_rows else _processed
     for setting, (p, log_p), (q, log_q) in zip(
         settings,

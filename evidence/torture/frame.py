@@ -25,7 +25,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from otm._machine.compiled import load_at_once
 from tests.paths import ROOT
+
+load_at_once()  # compiled code is tortured, too
 
 Thing = TypeVar("Thing")
 

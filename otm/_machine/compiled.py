@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import importlib.util
 import logging
+import math
 import pickle
 import warnings
 from collections.abc import Callable
@@ -21,6 +22,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _LOGGER = logging.getLogger(__name__)
 _ENGINE = Path(__file__).parents[1] / "overlap"
 _unusable: set[str] = set()  # modules that could not be had though numba is there
+_LONGEST = 2.0
+"""Seconds that array calls work in a process before compiled code is loaded: it takes one to load,
+and some ten to make where a machine has none yet.
+"""
+_worked = 0.0
+"""Seconds that they would have taken for all that was asked for, by estimate: a clock would let the
+last digits depend on the load.
+"""
 
 
 def compile_once(
@@ -105,16 +114,32 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     )
 
 
-@functools.cache
-def compiled(name: str) -> ModuleType | None:
-    """Return a compiled module of the library after one call of `try_out`, or None on failure.
-
-    Loading takes a third of a second, and on a machine that has not compiled it yet some ten, so
-    not before it is needed.
+def compiled(name: str, *, seconds: float) -> ModuleType | None:
+    """Return a compiled module of the library, or None where array calls are to work: without
+    numba, and while all that was asked for is done by them before compiled code is loaded.
 
     Args:
         name: the module's full name.
+        seconds: about how long array calls take for what is asked; `math.inf` loads the module.
     """
+    global _worked  # noqa: PLW0603  # of the process, as the modules are
+    if _worked < _LONGEST:
+        _worked += seconds
+        if _worked < _LONGEST:
+            _LOGGER.debug("%s: not loaded, NumPy is as soon done", name)
+            return None
+    return _loaded(name)
+
+
+def load_at_once() -> None:
+    """Have compiled code loaded whenever it is asked for, however little."""
+    global _worked  # noqa: PLW0603
+    _worked = math.inf
+
+
+@functools.cache
+def _loaded(name: str) -> ModuleType | None:
+    """Return a module after one call of `try_out`, or None on failure."""
     try:
         module = importlib.import_module(name)
         module.try_out()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from otm._machine.arrays import Floats, running_sum
 from otm._machine.compiled import compiled
 from otm.overlap.curve import OverlapCurve, ratios
-from otm.overlap.rows import SHORTEST_BINNED
+from otm.overlap.rows import SHORTEST_BINNED, SORTED
 
 if TYPE_CHECKING:
     from otm.overlap.compiled import Lumps
@@ -82,7 +82,8 @@ class RowSteps(Steps):
     @classmethod
     def of(cls, draft: Floats, target: Floats) -> Self:
         """Lump the tokens of a row `(V,)` into bins, or sort short rows."""
-        engine = compiled("otm.overlap.compiled") if len(draft) >= SHORTEST_BINNED else None
+        is_long, seconds = len(draft) >= SHORTEST_BINNED, SORTED * len(draft)
+        engine = compiled("otm.overlap.compiled", seconds=seconds) if is_long else None
         if engine is None:
             return cls.sorted(draft, target)
         p, q = (np.ascontiguousarray(a, dtype=np.float64) for a in (draft, target))

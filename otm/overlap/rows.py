@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,12 @@ SHORTEST_BINNED = 1024
 """Rows from this length on are asked without a sort where that is compiled, or on a device: below,
 clearing the bins costs as much.
 """
+
+SORTED = 6e-8
+"""Seconds in which array calls sort a token and answer one question of its row, roughly."""
+
+SUMMED = 1e-8
+"""The same for a running sum."""
 
 _SHORTEST_ON_HOST = 1 << 16
 """The same on the host without numba: an operation on arrays clears, fills and scans bins as slowly
@@ -47,7 +54,7 @@ def dispatch_by_length(
     xp, width, shape = namespace(draft, target), int(draft.shape[-1]), tuple(draft.shape[:-1])
     known = isinstance(draft, np.ndarray) or array_api_compat.is_torch_array(draft)
     fast = (
-        compiled("otm.overlap.compiled")
+        compiled("otm.overlap.compiled", seconds=SORTED * math.prod(draft.shape))
         if known and width >= SHORTEST_BINNED and is_on_host(draft)
         else None
     )

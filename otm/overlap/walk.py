@@ -578,10 +578,6 @@ def late_matches(
     h = 1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) at t = q/(c p): for each
     size a walk down the ratios, on which a token is met twice, at its own ratio and at c times
     less.
-
-    h = 1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) at t = q/(c p): for each
-    size a walk down the ratios, on which a token is met twice, at its own ratio and at c times
-    less.
     """
     columns, n = np.empty((5, len(tokens) + 3)), 0
     mass, target, ratio, below, above = columns

@@ -178,6 +178,7 @@ class AcceptanceTable(OneTable):
 # Elements per chunk: on the host a dozen arrays of this size stay in a processor's last cache; a
 # device needs enough work per call (a dozen temporaries of 128 MB).
 _ON_HOST, _ON_DEVICE = 1 << 18, 1 << 24
+_VALUE = 1.5e-8  # seconds in which array calls give a token's part of one column, roughly
 
 
 @dataclasses.dataclass(frozen=True)
@@ -381,7 +382,8 @@ def acceptance_table(
         Only the races (race_iid, list_race_rule_iid and the Poisson bound) need the sort: without
         them a row is O(V + V max(k) of the likely tokens), and half as long; without entropies,
         divergences and the gates that look at them (typical acceptance, Fuzzy) two thirds of that.
-        A machine's first call compiles the loops, some ten seconds. A device is waited for once, at
+        The loops are loaded once array calls have worked for some seconds, and compiled on a
+        machine that has none yet, which takes some ten. A device is waited for once, at
         the gate, and once for each logarithm that is given.
     Accuracy: absolute, about 1e-13 at V = 128,256; a row's values do not depend on the rows beside
         it.
@@ -433,11 +435,7 @@ def _as_given(
     `as_pmfs` finds out what is wrong with such rows, or whether they lie elsewhere.
     """
     p, q = as_rows(given)
-    if (
-        compiled("otm.table.compiled.driver") is None
-        or p.dtype != q.dtype
-        or not (is_on_host(p) and is_on_host(q))
-    ):
+    if _driver(p, wanted) is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
         return None
     p, q = align_pair(p, q)
     table, sums = _table(p, q, None, None, wanted, threads)
@@ -508,9 +506,7 @@ def _table(
     step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
-    fast = (
-        None if views is None else compiled("otm.table.compiled.driver")
-    )  # loaded once, before threads ask for it
+    fast = None if views is None else _driver(p, wanted)  # loaded once, before threads ask for it
     reserve((8 if fast is None else 3) * min(step, count) * width)
     if threads is None:
         threads = _num_cores() if isinstance(p, np.ndarray) else num_threads(p)
@@ -534,6 +530,12 @@ def _table(
         for i, name in enumerate(wanted.descriptions)
     }
     return AcceptanceTable(columns=columns, values=values, description=described), sums
+
+
+def _driver(p: Array, wanted: RequestedColumns) -> ModuleType | None:
+    """Return the compiled rows where they pay."""
+    num_values = len(wanted.columns) + len(wanted.descriptions)
+    return compiled("otm.table.compiled.driver", seconds=_VALUE * math.prod(p.shape) * num_values)
 
 
 def _num_cores() -> int:

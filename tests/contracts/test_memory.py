@@ -22,7 +22,7 @@ def in_torch(problem):
 
 def without_numba(function, problem):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(otm.overlap.rows, "compiled", lambda _: None)
+        patch.setattr(otm.overlap.rows, "compiled", lambda _, seconds: None)
         return function(problem)
 
 

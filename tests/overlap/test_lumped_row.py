@@ -107,5 +107,5 @@ def test_a_cut_inside_a_bin_is_found_by_its_bound(monkeypatch):
 def test_short_rows_and_hosts_without_numba_are_sorted(monkeypatch):
     p, q = (otm.normalise(a) for a in few_bins(3000, np.random.default_rng(0)))
     assert not RowSteps.of(p[:1000], q[:1000]).lumped.any()
-    monkeypatch.setattr("otm.overlap.lumped_row.compiled", lambda _: None)
+    monkeypatch.setattr("otm.overlap.lumped_row.compiled", lambda _, seconds: None)
     assert not RowSteps.of(p, q).lumped.any()

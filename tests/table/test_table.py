@@ -15,6 +15,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.special import entr
 
 import otm
+from otm._machine import compiled as compiling
 from otm._machine.compiled import _SealedFiles, code_path
 from otm.table import acceptance_table, arrays, table as module, table_columns
 from otm.table.table import DESCRIPTIONS
@@ -32,8 +33,8 @@ def by(way):
     """
     with pytest.MonkeyPatch.context() as patch:
         if way == "arrays":
-            patch.setattr(module, "compiled", lambda _: None)
-        elif module.compiled("otm.table.compiled.driver") is None:
+            patch.setattr(module, "compiled", lambda _, seconds: None)
+        elif compiling._loaded("otm.table.compiled.driver") is None:
             pytest.skip("numba is not installed")
         if way == "in groups":
             patch.setattr("otm.table.compiled.driver._SHORTEST_BINNED", 2)
@@ -315,6 +316,7 @@ def test_a_process_that_compiles_computes_what_later_ones_do(tmp_path):
     """
     code = (
         "import hashlib, numpy as np, otm\n"
+        "from otm._machine.compiled import load_at_once; load_at_once()\n"
         "rng = np.random.default_rng(0)\n"
         "p, q = (otm.examples.dirichlet(2000, rng=rng, rows=20, concentration=0.3) for _ in "
         "range(2))\n"
@@ -344,12 +346,12 @@ def test_numba_is_not_needed(monkeypatch):
     for name in [name for name in sys.modules if name.startswith("otm.table.compiled")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr(otm.table, "compiled")
-    module.compiled.cache_clear()
+    compiling._loaded.cache_clear()
     try:
-        assert module.compiled("otm.table.compiled.driver") is None
+        assert compiling._loaded("otm.table.compiled.driver") is None
         without = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[1, 2])
     finally:
-        module.compiled.cache_clear()
+        compiling._loaded.cache_clear()
     np.testing.assert_allclose(without.values, with_numba.values, atol=rounding(2, 2))
 
 
@@ -451,15 +453,15 @@ def test_compiled_code_may_be_of_no_use(error, monkeypatch):
         raise error
 
     monkeypatch.setattr(driver, "chunk_values", broken)
-    module.compiled.cache_clear()
+    compiling._loaded.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="set NUMBA_CACHE_DIR to a folder of your own"):
             table = acceptance_table(draft=[0.75, 0.25], target=[0.5, 0.5], k=[2])
         assert code_path() == "array calls"  # what a run's provenance says
     finally:
-        module.compiled.cache_clear()
+        compiling._loaded.cache_clear()
         monkeypatch.undo()
-        assert module.compiled("otm.table.compiled.driver") is driver
+        assert compiling._loaded("otm.table.compiled.driver") is driver
     assert code_path() == "compiled"
     assert table["optimum_iid_k2"] == 0.9375
 

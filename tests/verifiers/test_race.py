@@ -77,7 +77,7 @@ def test_long_rows_against_the_sum_as_written(way, monkeypatch):
     rows in which ratios are ∞ or 0/0, or fill one bin.
     """
     if way == "arrays":
-        monkeypatch.setattr(races, "compiled", lambda _: None)
+        monkeypatch.setattr(races, "compiled", lambda _, seconds: None)
     sizes = [*(Containment(c=c) for c in (1.0, 1.5, 40.0)), Containment(k=8)]
     for name, p, q in problems(SHORTEST_BINNED, 5):
         possible = np.flatnonzero((p > 0) & (q > 0))

@@ -397,7 +397,8 @@ def walk_rows(
             )
             if request.late:
                 late_matches(p[r], q[r], tokens, cs[n_ks:], counts[n_ks:], late)
-                per_k[THRESHOLD_RACE] = late
+                for i in range(n_ks):  # as in `clear`: a slice takes three seconds to compile
+                    per_k[THRESHOLD_RACE, i] = late[i]
             for g in range(n + 1):
                 ends[BELOW_Q, g] = ends[ABOVE_Q, n] - ends[ABOVE_Q, g]
         bound_optima(groups, n, cs, counts, buffers.wanted, best)

@@ -54,6 +54,7 @@ from otm._machine.arrays import (
 from otm._machine.compiled import compiled
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, SolverFailure, Unsupported
+from otm.overlap.rows import SUMMED
 from otm.problem import Problem, check_problem, require_law
 from otm.verifiers.base import Verifier, require_support
 from otm.verifiers.optimal.bins import bin_tokens
@@ -345,8 +346,9 @@ class BatchedOptimalRule:
         xp = namespace(accepted)
         drawn = xp.zeros(accepted.shape, dtype=xp.int64, device=accepted.device)
         rejecting = xp.nonzero(~xp.all(accepted, axis=-1))[0]
+        seconds = SUMMED * self._index.shape[-1] * len(rejecting)
         fast = (
-            compiled("otm.verifiers.optimal.draws")
+            compiled("otm.verifiers.optimal.draws", seconds=seconds)
             if str(getattr(accepted, "device", "cpu")) == "cpu"
             else None
         )

@@ -117,7 +117,7 @@ def test_every_kind_verifies_as_the_single_rule_of_what_it_reads(backend, k, bin
             )
         assert (np.take_along_axis(q, output, axis=1) > 0).all()
         with monkeypatch.context() as patch:
-            patch.setattr(batched, "compiled", lambda _: None)
+            patch.setattr(batched, "compiled", lambda _, seconds: None)
             np.testing.assert_array_equal(verified(rule, backend, drafts, uniforms)[0], output)
 
 

@@ -54,7 +54,7 @@ def test_a_rule_draws_one_or_many_from_the_same_law(monkeypatch):
     output, accepted = rule.verify(drafts, uniforms, None)
     assert not accepted.any()
     agrees(rule.residual, uniforms[:, -1], output)
-    monkeypatch.setattr("otm.verifiers.optimal.verifier.compiled", lambda _: None)
+    monkeypatch.setattr("otm.verifiers.optimal.verifier.compiled", lambda _, seconds: None)
     np.testing.assert_array_equal(
         rule.verify(drafts, uniforms, None)[0], inverse_cdf(rule.residual, uniforms[:, -1])
     )

@@ -1,0 +1,35 @@
+"""Compiled code is loaded once array calls have worked for as long as it takes."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from otm._machine import compiled as module
+
+
+def test_little_is_done_by_array_calls(monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(module, "_worked", 0.0)
+    asked = [module.compiled("otm.overlap.compiled", seconds=0.75) for _ in range(4)]
+    assert asked[:2] == [None, None] and asked[2] is asked[3] is not None
+
+
+def test_a_run_asks_for_it_at_once(monkeypatch):
+    pytest.importorskip("numba")
+    monkeypatch.setattr(module, "_worked", 0.0)
+    assert module.compiled("otm.overlap.compiled", seconds=math.inf) is not None
+    assert module.compiled("otm.overlap.compiled", seconds=0.0) is not None
+
+
+def test_a_first_answer_waits_for_no_compiler():
+    code = (
+        "import sys, otm\n"
+        "p = otm.examples.uniform(5000)\n"
+        "print(otm.acceptance(otm.KSeq(), otm.Problem(draft=p, target=p, law=otm.IID(2))),\n"
+        "    len(otm.acceptance_table(draft=p, target=p, k=[1, 2]).columns) > 9,\n"
+        "    'numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1.0", "True", "False"]
