@@ -30,6 +30,8 @@ SUITES = (
     "ott",
     "gbv",
     "readers",
+    "first_use",
+    "compare",
 )
 _VERSIONS = {
     "ott": ("jax", "ott-jax"),
@@ -49,7 +51,7 @@ _NEEDS = {
     "gbv": "torch",
 }
 _INSTALL = {"ott": ": pip install --group ott"}
-_BESIDE = ("kernels", "readers")
+_BESIDE = ("kernels", "readers", "first_use", "compare")
 """Suites that time another revision as well."""
 
 _CODE = ("gbv",)

@@ -51,6 +51,7 @@ it, and is loaded when it is asked for:
 """
 
 import logging
+import sys
 
 import lazy_loader
 
@@ -59,4 +60,11 @@ __version__ = "0.1.0"
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # the application decides who listens
 
 # A command or a notebook that audits nothing loads no audit: the stub lists every public name once.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    try:
+        return _load(name)
+    except AttributeError as error:  # with both the interpreter adds the nearest name
+        raise AttributeError(str(error), name=name, obj=sys.modules[__name__]) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import importlib
 import io
 import math
@@ -359,7 +360,9 @@ def find(name: str) -> tuple[Any, str]:
             for key, value in vars(found).items()
             if getattr(value, "__module__", None) == module
         ]
-        known = f"It has {', '.join(own[:_SHOWN])}" if own else "It has no function of its own"
+        meant = difflib.get_close_matches(attribute.lower(), map(str.lower, dir(found)), 1)
+        near = [key for key in dir(found) if [key.lower()] == meant] or own[:_SHOWN]
+        known = f"It has {', '.join(near)}" if near else "It has no function of its own"
         raise InvalidParameter(
             f"{name!r} cannot be found: {error}. {known}: write {module}:NAME."
         ) from error

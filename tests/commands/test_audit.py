@@ -255,6 +255,7 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         (["audited_kernels:broken"], "RuntimeError: out of memory"),
         (["audited_kernels:step", "--noise", "step"], "needs a function verify(draft (γ, V)"),
         (["audited_kernels:absent"], "cannot be found"),
+        (["otm:KSEQ"], "It has KSeq: write otm:NAME"),
         (["absent_module:verify"], "cannot be found"),
         (["audited_kernels"], "It has maximal, trusting, "),
         ([":verify"], "module:function"),
