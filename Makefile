@@ -26,10 +26,10 @@ public-model: $(STAMPS)/analysis ## a public target, SmolLM2-135M-Instruct
 	$(BIN)/otm fetch
 
 test: $(STAMPS)/test ## the whole suite; TESTS=tests/house a part
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "$(MARKED)" $(TESTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(MARKED)" $(TESTS)
 
 jobs: $(STAMPS)/test ## what stands beside the suite: the wheel, the site, its pages in a browser
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "job and not long" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "job and not long" tests
 
 check: $(STAMPS)/test ## about a minute: lint, the documents, hand values of laws, verifiers and bounds
 	$(BIN)/ruff check .

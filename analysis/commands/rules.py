@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -33,6 +33,7 @@ from .options import (
     use_threads,
 )
 
+Engines = Literal["llama.cpp", "mlx-lm", "onnxruntime-genai", "transformers", "vllm"]
 LIMITS = "Penalties and grammar, of the target alone"
 BESIDE = "A second column beside"
 
@@ -46,6 +47,10 @@ def rules(
         typer.Option(
             metavar="FILE", help="Acceptance that an engine recorded: which rule ran there?"
         ),
+    ] = None,
+    engine: Annotated[
+        Engines | None,
+        typer.Option(help="An engine: rules that it can run, with its lengths and draft law."),
     ] = None,
     rule: Annotated[
         str | None, typer.Option(metavar="NAME", help="The rule that --fail-below looks at.")
@@ -172,6 +177,7 @@ def rules(
     from ..files import SHIPPED_PAIR
     from ..models import causal, forced, pair as pairs, prompts as files, source
     from ..rules import answer
+    from ..rules.engines import ENGINES
     from ..rules.rules import Reader, Sizes
 
     if (rule is None) != (fail_below is None):
@@ -179,8 +185,12 @@ def rules(
     use_threads(threads)
     known = None if record is None else read_acceptance(record)
     surface = None if costs is None else read_costs(*costs)
+    own_engine = None if engine is None else ENGINES[engine]
     if length is None:
-        length = 4 if known is None else known.length or known.measured or 4
+        usual = 4 if own_engine is None else own_engine.length
+        length = usual if known is None else known.length or known.measured or usual
+    if own_engine is not None and setting.draft == setting.target:
+        setting = setting._replace(draft=own_engine.draft(setting.target))
     logged = _logged(texts, beside_target_dtype, known, length, num_texts)
     pair = source.load_source(models, two_tokenizers=True)
     numbered = [forced.token_numbers(pair, text) for text in logged]
@@ -204,7 +214,7 @@ def rules(
     draft, target = causal.pair_models(pair, setting)
     eos = pairs.end_of_text(pair)
     reading = functools.partial(Reader, setting=setting, sizes=sizes, eos=eos, limits=limits)
-    reader = reading(draft, target)
+    reader = reading(draft, target, engine=own_engine)
     if rule is not None:
         answer.place_of(reader.rules, rule)  # refused before the texts are read
     other = reading(draft, target, aware=True) if limits else None

@@ -75,6 +75,14 @@ class RuleWalks:
         found: list[int] = np.argsort(-self.survivals.mean.sum(axis=1), kind="stable").tolist()
         return found
 
+    @property
+    def candidates(self) -> list[int]:
+        """Rules that the engine can run, in that order; all where none is named."""
+        engine = self.reader.engine
+        return [
+            rule for rule in self.order if engine is None or self.rules[rule].name in engine.rules
+        ]
+
     def gain_beside(self, rule: int) -> Estimate | None:
         """Return a rule's gain in tokens per call from the other models, or None without any."""
         if self.beside is None or self.other is None or rule >= len(self.other.rules):
@@ -237,7 +245,9 @@ def attribute(read: RuleWalks, record: AcceptanceRecord) -> Attribution:
     # No step drafts more nodes than the record counts, unless longer paths are counted alone.
     most = math.inf if drafted is None or drafted > length else 1.01 * drafted
     consistent = tuple(
-        rule for rule in order if found[rule] >= ERROR and read.rules[rule].nodes <= most
+        rule
+        for rule in order
+        if found[rule] >= ERROR and read.rules[rule].nodes <= most and rule in read.candidates
     )
     lost, needed = {}, {}
     if consistent:
@@ -270,6 +280,7 @@ def screen_json(read: RuleWalks, told: Attribution | None) -> dict[str, Any]:
     answer = {
         "format": "otm.rules",
         "version": 1,
+        "engine": None if read.reader.engine is None else read.reader.engine.name,
         "sampling": read.reader.setting.recorded,
         "limits": {name: value for name, value in read.reader.limits.items() if name != "allowed"},
         "sizes": dataclasses.asdict(sizes),

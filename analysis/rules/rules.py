@@ -32,6 +32,7 @@ from ..models.translated import SharedTokens
 from ..steps.likeliest_trees import match_law
 from ..steps.noise_trees import noise_given, noise_law, noise_scale
 from ..steps.texts import SampledText
+from .engines import Engine
 
 NOTHING, NOISE = "nothing", "shared noise"
 PROBABILITIES, TREES = "draft probabilities", "tree attention"
@@ -105,6 +106,7 @@ class Reader:
         eos: the token that ends a text.
         limits: penalties and grammar of the target, as `Limited` takes them; empty without.
         aware: whether drafts are under them too.
+        engine: whose rules are candidates; None for all.
 
     Attributes:
         rules: in the order of the walks.
@@ -120,8 +122,10 @@ class Reader:
         eos: int | None,
         limits: Mapping[str, Any] | None = None,
         aware: bool = False,
+        engine: Engine | None = None,
     ) -> None:
         self.draft, self.target, self.setting = draft, target, setting
+        self.engine = engine
         self.sizes, self.eos = sizes, eos
         self.limits, self.aware = dict(limits or {}), aware
         size, length, number = sizes.nodes, sizes.length, sizes.sequences

@@ -66,16 +66,19 @@ def drafting_words(best: BestProcessing, stops: Sequence[Stop], *, cost: float) 
 
 
 def _best(read: RuleWalks, costs: CostSurface | None) -> Iterator[str]:
-    first, block = read.order[0], place_of(read.rules, BLOCK)
+    first, block = read.candidates[0], place_of(read.rules, BLOCK)
     if costs is not None:
         speeds = read.speeds(costs)
-        fastest = max(read.order, key=lambda rule: speeds[rule])
+        fastest = max(read.candidates, key=lambda rule: speeds[rule])
         words = f"{read.rules[fastest].words}: {speeds[fastest]:.2f} x plain decoding"
         yield f"{'FASTEST' if speeds[fastest] > 1.0 else 'NONE PAYS; the fastest'}: {words}"
         yield from paragraph("", f"by {costs.source}, for one sequence", indent=2)
-    yield f"MOST TOKENS: {_told(read, first)}"
+    within = "" if read.reader.engine is None else f" in {read.reader.engine.name}"
+    yield f"MOST TOKENS{within}: {_told(read, first)}"
     if costs is None:
         yield "  which need not be the fastest: a call of many nodes takes longer (--costs)"
+    if first != read.order[0]:
+        yield f"  of all rules, elsewhere: {_told(read, read.order[0])}"
     if first != block:
         yield f"  of one sequence of {read.reader.sizes.length}: {_told(read, block)}"
 
@@ -88,7 +91,7 @@ def _runs(read: RuleWalks, told: Attribution) -> Iterator[str]:
     seen = f"{told.record.drafting_mean:.2f} tokens a call over {told.seen.steps:,.0f} steps"
     if not told.consistent:
         nearest = min(
-            read.order,
+            read.candidates,
             key=lambda rule: abs(read.survivals.tokens(rule).value - told.record.drafting_mean),
         )
         yield f"NONE OF THESE RULES: {seen}"
@@ -174,6 +177,8 @@ def _basis(read: RuleWalks, told: Attribution | None) -> Iterator[str]:
         "is exact given the text, but for the noise of trees and the drafts of refined scores; "
         "95 % intervals over prompts",
     )
+    if read.reader.engine is not None:
+        yield from paragraph("engine", read.reader.engine.words)
     if read.vocabulary_loss > 0.0:
         yield from paragraph(
             "tokens",

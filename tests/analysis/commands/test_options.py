@@ -21,7 +21,10 @@ EXCUSED = {
 }
 """Options of one name with different defaults, and why."""
 
-ALONE = {("plan", "--drafts"): "one number that a record's step has, elsewhere a list to measure"}
+ALONE = {
+    ("plan", "--drafts"): "one number that a record's step has, elsewhere a list to measure",
+    ("plan", "--engine"): "whose settings are printed, elsewhere whose rules are candidates",
+}
 """Options of another type than their namesakes, and why."""
 
 
@@ -92,7 +95,9 @@ def test_a_measurement_is_repeated_from_its_manifest(printed, tmp_path):
 def test_rules_are_repeated_from_their_record(printed, tmp_path):
     record = tmp_path / "rules.json"
     asked = ("--num-texts", 4, "--num-tokens", 4, "--tree-size", 2, "--temperature", 0.8)
+    asked += ("--engine", "transformers", "--length", 2)
     shown = printed("rules", *asked, "--json", record)
     assert printed("rules", "--settings", record) == shown
     again = json.loads(printed("rules", "--settings", record, "--json", "-"))
     assert again == json.loads(record.read_text(encoding="utf-8"))
+    assert again["sampling"]["draft_temperature"] == pytest.approx(0.64)  # as it drafts, squared
