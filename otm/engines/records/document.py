@@ -25,7 +25,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from otm._machine.strict_json import json_decoder
 from otm.engines.records.record import AcceptanceRecord
@@ -38,6 +38,7 @@ MAX_CELLS = 10_000_000
 """Largest CSV table read, rows times columns."""
 
 _WHOLE = 4 * 2**20  # characters up to which a log is kept whole
+_OWN = 2**25  # characters from which a string is mapped by itself (malloc's largest threshold)
 _LONGEST_LINE = 2**20  # characters; a longer line of a log holds no record of an engine
 
 MAX_DEPTH = 64
@@ -54,12 +55,16 @@ _ESCAPES = re.compile(r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~]
 _LOST = re.compile(r"\[[0-9]{1,3}(?:;[0-9]{1,3})*m")
 """Colours of which the first character was lost in copying."""
 
-_LINE = re.compile(r"[^\n]+")
+_LINE = re.compile(r"^.*$", re.MULTILINE)
+_JSON = re.compile(r'\s*(?:[{"]|\[\s*[\[{"])')
+"""The beginning of JSON with objects; a line of a log may begin with a time in brackets."""
+
+Read = TypeVar("Read")
 
 _PACKED: dict[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open}
 
 
-def read_document(path: str | os.PathLike[str]) -> Document:
+def read_document(path: str | os.PathLike[str], model: str | None = None) -> Document:
     """Return the document in a file of text, in a pipe, or in standard input if path is "-".
 
     Raises:
@@ -67,10 +72,10 @@ def read_document(path: str | os.PathLike[str]) -> Document:
         TooLarge: if it is larger than a record may be.
     """
     try:
-        return Document(_text_of(Path(path)))
+        return Document(_text_of(Path(path)), model)
+    except (TooLarge, InvalidParameter):
+        raise
     except (OSError, EOFError, TypeError, ValueError) as error:
-        if isinstance(error, TooLarge | InvalidParameter):
-            raise
         raise InvalidParameter(
             f"path must name a file of UTF-8 text; {path!r:.80} cannot be read ({error})."
         ) from error
@@ -85,8 +90,8 @@ def _text_of(path: Path) -> str:
             head = text.read(_WHOLE)
             if len(head) < _WHOLE:
                 return head
-            if head.lstrip()[:1] not in "{[" and "\n" in head:
-                return "".join(_kept_lines(text, head))
+            if not _JSON.match(head) and "\n" in head:
+                return _in_a_row(_kept_lines(text, head))
             rest = text.read(MAX_TEXT + 1 - len(head))
     if len(head) + len(rest) > MAX_TEXT:
         raise TooLarge(
@@ -121,13 +126,37 @@ def _kept_lines(text: IO[str], head: str) -> Iterator[str]:
     """Yield the lines of a log that a form may read, those of a block together."""
     rest, block = "", head
     while block:
-        lines = (rest + block).split("\n")
-        rest = lines.pop()[:_LONGEST_LINE]
-        # A substring test a word is faster than one expression for all; a string a block is
-        # smaller than one a line.
-        yield "".join(line + "\n" for line in lines if any(word in line for word in _WORDS))
+        whole, end, rest = (rest + block).rpartition("\n")
+        rest = rest[:_LONGEST_LINE]
+        whole = _plain(whole)
+        # A substring test a word is faster than one expression for all.
+        words = [word for word in _WORDS if word in whole]
+        lines = (line for line in whole.split("\n") if any(word in line for word in words))
+        found = "".join(line + end for line in lines)
+        yield found
         block = text.read(_LONGEST_LINE)
     yield rest
+
+
+def _in_a_row(pieces: Iterable[str]) -> str:
+    """Return pieces put together, up to more than a record may have, without a second copy."""
+    text, first = "", []
+    for piece in pieces:
+        # One wider character would make every one of the text take two bytes, or four.
+        first.append(piece.encode("latin-1", "xmlcharrefreplace").decode("latin-1"))
+        # A string so large has memory of its own, and grows there; a smaller one would be copied.
+        if text or sum(map(len, first)) >= _OWN:
+            text += "".join(first)
+            first.clear()
+        if len(text) > MAX_TEXT:
+            break
+    text += "".join(first)
+    return text
+
+
+def _plain(text: str) -> str:
+    """Return a text without a terminal's escapes."""
+    return _LOST.sub("", _ESCAPES.sub("", text))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,10 +166,12 @@ class Document:
     Attributes:
         text: the text, without a terminal's escapes and with one kind of line end.
         model: the model of which a page with several is read; None for the only one.
+        known: what functions have read in the text, for all models of it.
     """
 
     text: str
     model: str | None = None
+    known: dict[Callable[[Document], Any], Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -153,9 +184,14 @@ class Document:
                 "Split it."
             )
         text = self.text.replace("\r\n", "\n").replace("\r", "\n")
-        text = _ESCAPES.sub("", text) if "\x1b" in text else text
-        text = _LOST.sub("", text) if _LOST.search(text) else text
-        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "text", _plain(text))
+
+    def once(self, read: Callable[[Document], Read]) -> Read:
+        """Return what a function reads in the text, reading it the first time only."""
+        if read not in self.known:
+            self.known[read] = read(self)
+        found: Read = self.known[read]
+        return found
 
     @functools.cached_property
     def values(self) -> tuple[Any, ...]:
@@ -164,11 +200,11 @@ class Document:
         Objects and lists only; lines may begin with "data: " or other text, and lines of other
         text are left out. Braces that a paste left out are added.
         """
-        stripped = self.text.strip()
-        if stripped[:1] == '"' and '":' in stripped:
-            stripped = "{" + stripped.rstrip(",") + "}"
+        whole = self.text.strip() if _JSON.match(self.text) else ""  # a copy, of a log too large
+        if whole[:1] == '"' and '":' in whole:
+            whole = "{" + whole.rstrip(",") + "}"
         # JSON lines begin as JSON does, and a log may quote braces.
-        return _json_values(stripped) or tuple(_values_in_lines(stripped))
+        return _json_values(whole) or tuple(_values_in_lines(whole or self.text))
 
     @functools.cached_property
     def unwrapped(self) -> str:
@@ -190,7 +226,7 @@ class Document:
         """The names in the first line (of up to 64 Ki characters) as a CSV header, in lower
         case.
         """
-        first = self.text.lstrip()[: 2**16].partition("\n")[0]
+        first = self.text[: 2**16].lstrip().partition("\n")[0]
         return tuple(name.strip().strip('"').strip().lower() for name in first.split(","))
 
     @functools.cached_property
@@ -372,7 +408,7 @@ def _json_values(text: str) -> tuple[Any, ...]:
 def _values_in_lines(text: str) -> Iterator[Any]:
     """Yield the JSON objects and lists that begin in a line, and may go on over several."""
     end = 0
-    for line in _LINE.finditer(text):  # one at a time: a list of them is larger than the text
+    for line in _LINE.finditer(text):
         shown = line[0].strip().removeprefix("data:").strip()
         if line.start() < end:
             continue

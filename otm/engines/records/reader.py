@@ -117,7 +117,7 @@ def read_acceptance(path: str | os.PathLike[str], *, model: str | None = None) -
     ...     read_acceptance(file)
     AcceptanceRecord(llama.cpp log: 1 request, 10 steps, 2.4 tokens a step, 2 positions)
     """
-    return _record_in(dataclasses.replace(read_document(path), model=model))
+    return _record_in(read_document(path, model))
 
 
 def parse_acceptance(text: str) -> AcceptanceRecord:
@@ -212,7 +212,8 @@ def _record_in(document: Document) -> AcceptanceRecord:
             f"A record is of one form; this one is of {len(found)}: "
             f"{'; '.join(form.marks for form in found)}. Split it."
         )
-    if synthetic := _SYNTHETIC.search(document.text):
+    named = "ynthetic" in document.text or "YNTHETIC" in document.text  # found far sooner
+    if named and (synthetic := _SYNTHETIC.search(document.text)):
         raise InvalidParameter(
             "A plan needs acceptance that drafts have earned; this record's is made up: "
             f'"{_line_at(document.text, synthetic.start())}". Run without it.'

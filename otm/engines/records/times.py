@@ -15,6 +15,7 @@ Sources are those of the engines' forms; vLLM's line is of vllm/v1/metrics/logge
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator
 
 import numpy as np
@@ -38,9 +39,9 @@ _DRAFTING = re.compile(r"#gen tokens = *(\d+),.*?dur\(b,g,a\) = *[0-9.]+, *([0-9
 
 def times_in(document: Document) -> Times | None:
     """Return the median times in a document, None without any time of a token."""
-    tokens: dict[int, list[float]] = {}
+    tokens: dict[int, array[float]] = {}
     for running, seconds in _tokens(document):
-        tokens.setdefault(running, []).append(seconds)
+        tokens.setdefault(running, array("d")).append(seconds)
     drafts = [number(ms, "a draft's time") for ms in _PROPOSAL.findall(document.text)]
     drafts += [
         number(ms, "dur") / count(drafted, "#gen tokens")

@@ -1,11 +1,12 @@
 """A text at the limits of what is read, and objects in lists of any length."""
 
 import json
+import tracemalloc
 
 import pytest
 
 import otm
-from otm.engines.records import document, parse_acceptance
+from otm.engines.records import document, parse_acceptance, read_acceptance
 from otm.engines.records.document import Document, count, read_document
 
 
@@ -19,6 +20,24 @@ def test_what_is_just_small_enough_is_read(tmp_path, monkeypatch):
     file.write_text(text + "x", encoding="utf-8")
     with pytest.raises(otm.errors.TooLarge, match="may have 10 characters"):
         read_document(file)
+
+
+def test_a_long_log_is_held_once_and_one_wide_character_widens_no_other(tmp_path, monkeypatch):
+    """A second copy would take as much again, two bytes a character as well."""
+    for name, size in {"_WHOLE": 2**14, "_LONGEST_LINE": 2**14, "_OWN": 2**15}.items():
+        monkeypatch.setattr(document, name, size)
+    line = "[2026-05-27 20:14:38 TP0] \x1b[32mDecode batch\x1b[0m. #running-req: {}, accept len: {}.40\n"
+    lines = [line.format(i % 4, 1 + i % 3) for i in range(6000)]
+    lines[3000] = "accepted \N{MUSICAL SYMBOL G CLEF}\N{HORIZONTAL ELLIPSIS}\n"
+    file = tmp_path / "server.log"
+    file.write_text("".join(lines), encoding="utf-8")
+    whole = parse_acceptance("".join(lines))
+    tracemalloc.start()
+    record = read_acceptance(file)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (record.mean, record.notes) == (whole.mean, whole.notes)
+    assert peak < 1.5 * sum(map(len, lines))
 
 
 def test_whole_numbers_end_where_floats_skip_some():
