@@ -55,7 +55,7 @@ _ESCAPES = re.compile(r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~]
 _LOST = re.compile(r"\[[0-9]{1,3}(?:;[0-9]{1,3})*m")
 """Colours of which the first character was lost in copying."""
 
-_LINE = re.compile(r"^.*$", re.MULTILINE)
+LINE = re.compile(r"^.*$", re.MULTILINE)
 _JSON = re.compile(r'\s*(?:[{"]|\[\s*[\[{"])')
 """The beginning of JSON with objects; a line of a log may begin with a time in brackets."""
 
@@ -408,7 +408,7 @@ def _json_values(text: str) -> tuple[Any, ...]:
 def _values_in_lines(text: str) -> Iterator[Any]:
     """Yield the JSON objects and lists that begin in a line, and may go on over several."""
     end = 0
-    for line in _LINE.finditer(text):
+    for line in LINE.finditer(text):
         shown = line[0].strip().removeprefix("data:").strip()
         if line.start() < end:
             continue

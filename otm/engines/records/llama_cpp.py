@@ -35,14 +35,14 @@ spellings are of earlier and later versions. examples/speculative/speculative.cp
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
-from otm.engines.records.document import Document, Form, count, number
+from otm.engines.records.document import LINE, Document, Form, count, number
 from otm.engines.records.record import REQUEST, AcceptanceRecord
 from otm.engines.records.tally import Tally
 from otm.errors import InvalidParameter
@@ -60,7 +60,7 @@ _RUN = re.compile(r"^.*?\bn_(draft|predict|drafted|accept) += +(\d+) *$", re.MUL
 _TASK = re.compile(r"\bid +(\d+) \| task +(-?\d+)")
 _TOTALS = re.compile(
     r"statistics +([\w-]+): #calls\(b,g,a\) = *\d+ +(\d+) +(\d+),.*?#acc drafts = *(\d+), "
-    r"#gen tokens = *(\d+), #acc tokens = *(\d+),"
+    r"#gen tokens = *(\d+), #acc tokens = *(\d+),(?:.*#acc rate/pos = \(([0-9., ]*[0-9])\))?"
 )
 _HALF = 0.005 + 1e-9  # two decimals
 _STARTED = "speculative implementation"
@@ -84,37 +84,88 @@ class _Request:
     mean: float | None = None
     rates: list[float] | None = None
     drafting: bool = False
-    steps: float | None = None  # that drafted, once they have been worked out
 
-    @property
+    @functools.cached_property
     def calls(self) -> int | None:
         """The target's calls after the prompt's: tokens − 1 − accepted; None if unknown."""
         if self.tokens is None:
             return None
-        return max(0, self.tokens - 1 - (self.sums[0] if self.sums else 0))
+        return max(0, self.tokens - 1 - (self.sums or (0, 0))[0])
+
+    @functools.cached_property
+    def printed_steps(self) -> float:
+        """The steps that drafted, from the rates or the mean; 0 if they say nothing of them."""
+        accepted, drafted = self.sums or (0, 0)
+        if self.rates is not None and self.mean is not None:
+            return _steps(self.rates, accepted, drafted, self.mean)
+        over = (self.mean or 1.0) - 1.0
+        if accepted and over > 0:
+            steps = accepted / over
+            whole = max(1, round(steps))
+            return whole if abs(accepted / whole - over) <= _HALF else steps
+        # A mean of 1.00 says nothing of the steps: they drafted one token each at least.
+        return self.calls if self.calls is not None and self.calls <= drafted else 0
+
+    @functools.cached_property
+    def idle(self) -> float:
+        """The calls that drafted nothing; the last token alone does not count."""
+        if self.calls is None or self.sums is None or (self.rates is None and self.mean is None):
+            return 0
+        idle = self.calls - self.printed_steps
+        return idle if idle > max(1, 0.01 * self.calls) else 0
+
+    @functools.cached_property
+    def steps(self) -> float:
+        """The steps that drafted, 0 if nothing tells them."""
+        told = self.sums and self.mean is not None and (self.rates or self.sums[0])
+        if self.idle or (told and self.rates):
+            return self.printed_steps
+        if self.calls is not None:
+            return max(1, self.calls) if self.sums else 0
+        return self.printed_steps if told else 0
+
+    def tally(self, name: str, *, each: float, listed: bool) -> Tally:
+        """Return the counts of the request, where others drafted `each` a step, and list rates."""
+        if self.sums is None and self.rates:
+            return Tally.of_rates(self.rates, name=name)
+        if self.sums is None:
+            empty = np.zeros(0) if listed else None
+            return Tally(name, 0.0, 0.0, 0.0, empty, undrafted=float(self.calls or 0))
+        steps, accepted = float(self.steps or self.sums[1] / each), self.sums[0]
+        drafted, undrafted = float(max(self.sums)), float(self.idle)
+        if not self.rates or self.mean is None:
+            return Tally(name, steps, float(accepted), drafted, undrafted=undrafted)
+        return Tally.of_survivors(
+            np.round(np.multiply(self.rates, steps)),
+            steps=steps,
+            name=name,
+            accepted=accepted,
+            drafted=drafted,
+            undrafted=undrafted,
+        )
 
 
-def _requests(text: str) -> list[_Request]:
+def _requests(document: Document) -> list[_Request]:
     """Return the requests of a log; lines of one belong together by slot and task, or by order."""
     found: list[_Request] = []
     last: dict[str | None, _Request] = {}
-    drafting = False
-    lines = _WRAPPED.sub(r"\1 ", text).splitlines()
-    for before, line in itertools.pairwise(["", *lines]):
+    drafting, line = False, ""
+    for match in LINE.finditer(_WRAPPED.sub(r"\1 ", document.text)):
+        before, line = line, match[0]
         if line == before:  # two handlers of one log
             continue
-        task = _TASK.search(line)
-        key = None if task is None else task[0]
-        ran, sums = _EVAL.search(line), _SUMS.search(line)
-        drafting |= sums is not None or _STARTED in line
+        drafting |= _STARTED in line
         if "statistics " in line and _TOTALS.search(line):
             drafting = True
             if found:
                 found[-1].drafting = True
             continue
-        rates = _RATES.search(line)
+        ran, sums, rates = _EVAL.search(line), _SUMS.search(line), _RATES.search(line)
         if ran is None and sums is None and rates is None:
             continue
+        task = _TASK.search(line)
+        key = None if task is None else task[0]
+        drafting |= sums is not None
         one = last.get(key) or last.get(None)
         if one is None or ran or (sums and one.sums) or (rates and one.rates):
             one = last[key] = _Request(drafting=drafting)
@@ -135,41 +186,8 @@ def _speculative(found: list[_Request]) -> list[_Request]:
     A request without a line of drafts is one of a drafter that declines, if this drafter declined
     in others, and a plain one pasted beside otherwise.
     """
-    told = [one for one in found if one.sums or one.rates]
-    declines = any(_idle(one) for one in told)
+    declines = any(one.idle for one in found)
     return [one for one in found if one.sums or one.rates or (one.drafting and declines)]
-
-
-def _idle(one: _Request) -> float:
-    """Return the calls of a request that drafted nothing; the last token alone does not count."""
-    if one.calls is None or one.sums is None:
-        return 0
-    if one.rates is None and one.mean is None:
-        return 0
-    idle = one.calls - _drafting_steps(one)
-    return idle if idle > max(1, 0.01 * one.calls) else 0
-
-
-def _drafting_steps(one: _Request) -> float:
-    """Return the steps of a request that drafted, worked out once."""
-    if one.steps is None:
-        one.steps = _worked_out(one)
-    return one.steps
-
-
-def _worked_out(one: _Request) -> float:
-    """Return the steps of a request that drafted, from its rates or its mean."""
-    assert one.sums is not None
-    accepted, drafted = one.sums
-    if one.rates is not None and one.mean is not None:
-        return _steps(one.rates, accepted, drafted, one.mean)
-    over = (one.mean or 1.0) - 1.0
-    if accepted and over > 0:
-        steps = accepted / over
-        whole = max(1, round(steps))
-        return whole if abs(accepted / whole - over) <= _HALF else steps
-    # A mean of 1.00 says nothing of the steps: they drafted one token each at least.
-    return one.calls if one.calls is not None and one.calls <= drafted else 0
 
 
 def eval_times(document: Document) -> Iterator[tuple[int, float]]:
@@ -180,7 +198,7 @@ def eval_times(document: Document) -> Iterator[tuple[int, float]]:
     """
     if "eval time = " not in document.text:
         return
-    found = _requests(document.text)
+    found = document.once(_requests)
     slots = len({slot for slot, _ in _TASK.findall(document.text)})
     for one in _speculative(found) or found:
         if one.ms is not None and (one.tokens or 0) > 1:
@@ -188,18 +206,18 @@ def eval_times(document: Document) -> Iterator[tuple[int, float]]:
 
 
 def _read(document: Document) -> AcceptanceRecord:
-    text, length, unit = document.text, None, REQUEST
-    found = _requests(text)
+    length, unit = None, REQUEST
+    found, totals = document.once(_requests), _totals(document.text)
     served = _speculative(found)
     if served:
         parts, notes = _of_requests(served), list(_request_notes(served, len(found)))
-        notes += _thrown_away(text)
-    elif totals := _totals(text):
+        notes += _thrown_away(totals)
+    elif totals:
         unit, parts = "drafter", _drafters(totals)
         notes = ["Running totals of each drafter: requests are not told apart."]
         notes += _drafter_notes(parts)
     else:
-        parts, length = _runs(text)
+        parts, length = _runs(document.text)
         notes = ["Totals of a run: no law."]
     if any(part.unlocated > 0.02 * part.accepted for part in parts):
         notes.append(
@@ -218,56 +236,17 @@ def _read(document: Document) -> AcceptanceRecord:
 def _of_requests(served: list[_Request]) -> list[Tally]:
     """Return the counts of each request."""
     listed = any(one.rates for one in served)
-    known = [one for one in served if one.sums and _sure_steps(one)]
-    if not known and not any(one.rates for one in served):
+    drafted = sum(one.sums[1] for one in served if one.sums and one.steps)
+    steps = sum(one.steps for one in served)
+    if not steps and not listed:
         accepted, drafted = next(one.sums for one in served if one.sums)
         raise InvalidParameter(
             f"{accepted} of {drafted} drafts were accepted; in how many steps follows from "
             'the line "eval time = … ms / … tokens" before it, which is missing. Keep it.'
         )
     # Where nothing tells the steps, they drafted as many as others.
-    each = sum(one.sums[1] for one in known if one.sums) / (sum(map(_sure_steps, known)) or 1.0)
-    parts = []
-    for i, one in enumerate(served, 1):
-        name = f"request {i}"
-        if one.sums is None and one.rates:
-            parts.append(Tally.of_rates(one.rates, name=name))
-        elif one.sums is None:
-            empty = np.zeros(0) if listed else None
-            idle = float(one.calls or 0)
-            parts.append(Tally(name, 0.0, 0.0, 0.0, survivors=empty, undrafted=idle))
-        else:
-            steps = _sure_steps(one) or one.sums[1] / (each or 1.0)
-            parts.append(_request(one, name, float(steps)))
-    return parts
-
-
-def _sure_steps(one: _Request) -> float:
-    """Return the steps of a request that drafted, 0 if nothing tells them."""
-    if one.sums is None:
-        return 0
-    idle, told = _idle(one), one.mean is not None and (one.rates or one.sums[0])
-    if idle or (told and one.rates):
-        return _drafting_steps(one)
-    if one.calls is not None:
-        return max(1, one.calls)
-    return _drafting_steps(one) if told else 0
-
-
-def _request(one: _Request, name: str, steps: float) -> Tally:
-    """Return the counts of a request with sums."""
-    assert one.sums is not None
-    accepted, drafted = one.sums[0], float(max(one.sums))
-    if not one.rates or one.mean is None:
-        return Tally(name, steps, float(accepted), drafted, undrafted=float(_idle(one)))
-    tally = Tally.of_survivors(
-        np.round(np.multiply(one.rates, steps)),
-        steps=steps,
-        name=name,
-        accepted=accepted,
-        drafted=drafted,
-    )
-    return dataclasses.replace(tally, undrafted=float(_idle(one)))
+    each = drafted / (steps or 1.0) or 1.0
+    return [one.tally(f"request {i}", each=each, listed=listed) for i, one in enumerate(served, 1)]
 
 
 def _request_notes(served: list[_Request], found: int) -> Iterator[str]:
@@ -276,7 +255,7 @@ def _request_notes(served: list[_Request], found: int) -> Iterator[str]:
         yield "Means only: per-position rates are printed at trace level, -lv 4."
     else:
         yield "Rates have three decimals; a request's steps follow from them and its mean."
-    idle, steps = sum(map(_idle, served)), sum(map(_sure_steps, served))
+    idle, steps = (sum(getattr(one, name) for one in served) for name in ("idle", "steps"))
     if any(one.calls is None for one in served):
         yield (
             "Calls that drafted nothing, as n-gram drafters leave some, are not counted: eval time "
@@ -294,75 +273,66 @@ def _request_notes(served: list[_Request], found: int) -> Iterator[str]:
         yield f"{plain} requests without drafts are taken for plain decoding, and left out."
 
 
-def _thrown_away(text: str) -> list[str]:
+def _thrown_away(totals: list[Tally]) -> list[str]:
     """Return a note on calls in which a draft model ran for nothing."""
-    last = {one.name: one for one in _totals(text) if one.name.startswith("draft")}
+    last = {one.name: one for one in totals if one.name.startswith("draft")}
     return [
-        f"{name} ran in {one.asked - one.calls:,} calls and threw its drafts away "
+        f"{name} ran in {one.undrafted:,.0f} calls and threw its drafts away "
         "(--spec-draft-p-min): that time is in no cost of a draft."
         for name, one in last.items()
-        if one.asked - one.calls > 0.01 * one.asked
+        if one.undrafted > 0.01 * one.calls
     ]
 
 
-class _Totals(NamedTuple):
-    """One line of totals: the drafter, calls for which it was asked and drafted, tokens, rates."""
+def _totals(text: str) -> list[Tally]:
+    """Return the lines of totals; their calls are those for which the drafter was asked.
 
-    name: str
-    asked: int
-    calls: int
-    drafted: int
-    accepted: int
-    rates: list[float]
-
-
-def _totals(text: str) -> list[_Totals]:
-    """Return the lines of totals, with the first rate where no rates are printed."""
+    The first rate is told where no rates are printed.
+    """
     found = []
-    for line in text.splitlines():
-        if match := _TOTALS.search(line):
-            asked, calls, first, drafted, accepted = (
-                count(n, "a total") for n in match.groups()[1:]
-            )
-            rates = _RATES.search(line)
-            told = _numbers(rates[1]) if rates else [first / calls] if calls else []
-            found.append(_Totals(match[1], asked, calls, drafted, accepted, told))
+    for name, *totals, listed in _TOTALS.findall(text):
+        asked, steps, first, drafted, accepted = (float(count(n, "a total")) for n in totals)
+        survivors = (
+            np.round(np.multiply(_numbers(listed), steps))
+            if listed
+            else np.full(int(steps > 0), first)
+        )
+        found.append(Tally(name, steps, accepted, drafted, survivors, undrafted=asked - steps))
     return found
 
 
-def _drafters(totals: list[_Totals]) -> list[Tally]:
+def _drafters(totals: list[Tally]) -> list[Tally]:
     """Return each drafter's totals, the last line of each start, added up.
 
     Drafters are asked in turn: calls that none of them drafted for are those of the most asked one.
     """
-    starts: dict[str, list[_Totals]] = {}
+    starts: dict[str, list[Tally]] = {}
     for line in totals:
         known = starts.setdefault(line.name, [])
-        if known and line.asked >= known[-1].asked and line.calls >= known[-1].calls:
+        if known and line.calls >= known[-1].calls and line.steps >= known[-1].steps:
             known.pop()
         known.append(line)
-    asked = {name: sum(one.asked for one in lines) for name, lines in starts.items()}
-    calls = {name: sum(one.calls for one in lines) for name, lines in starts.items()}
+    asked = {name: sum(one.calls for one in lines) for name, lines in starts.items()}
     most = max(asked, key=lambda name: asked[name])
-    idle = max(0.0, float(asked[most] - sum(calls.values())))
-    parts = []
-    for name, lines in starts.items():
-        steps, drafted, accepted = (
-            sum(getattr(one, count_) for one in lines)
-            for count_ in ("calls", "drafted", "accepted")
-        )
-        undrafted = idle if name == most else 0.0
-        if not steps:
-            parts.append(Tally(name, 0.0, 0.0, 0.0, survivors=np.zeros(0), undrafted=undrafted))
-            continue
-        survivors = np.zeros(max(len(one.rates) for one in lines))
-        for one in lines:
-            survivors[: len(one.rates)] += np.round(np.multiply(one.rates, one.calls))
-        tally = Tally.of_survivors(
-            survivors, steps=steps, name=name, accepted=accepted, drafted=max(drafted, accepted)
-        )
-        parts.append(dataclasses.replace(tally, undrafted=undrafted))
-    return parts
+    idle = max(0.0, asked[most] - sum(one.steps for lines in starts.values() for one in lines))
+    return [_drafter(lines, idle * (name == most)) for name, lines in starts.items()]
+
+
+def _drafter(lines: list[Tally], undrafted: float) -> Tally:
+    """Return the sum of a drafter's totals, one of each start."""
+    name, steps = lines[0].name, sum(one.steps for one in lines)
+    if not steps:
+        return Tally(name, 0.0, 0.0, 0.0, np.zeros(0), undrafted=undrafted)
+    accepted = sum(one.accepted for one in lines)
+    lists = [one.survivors for one in lines if one.survivors is not None]
+    return Tally.of_survivors(
+        [sum(by_start) for by_start in itertools.zip_longest(*lists, fillvalue=0.0)],
+        steps=steps,
+        name=name,
+        accepted=accepted,
+        drafted=max(accepted, sum(one.drafted or 0.0 for one in lines)),
+        undrafted=undrafted,
+    )
 
 
 def _drafter_notes(parts: list[Tally]) -> Iterator[str]:

@@ -25,7 +25,6 @@ python/sglang/srt/observability/metrics_collector.py at 44cedc2b; github.com/ai-
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -196,14 +195,14 @@ def _tally(found: list[Sample], name: str) -> Tally | None:
             f"Accepted tokens must be those of all positions; they are {accepted:,.0f}, and "
             f"{sum(by_position.values()):,} by position. The page is cut, or of several scrapes."
         )
-    tally = Tally.of_survivors(
+    return Tally.of_survivors(
         [by_position[i] for i in contiguous(by_position)],
         steps=steps,
         name=name,
         accepted=accepted,
         drafted=drafted,
+        undrafted=idle,
     )
-    return dataclasses.replace(tally, undrafted=idle)
 
 
 def _generated(found: list[Sample]) -> float | None:

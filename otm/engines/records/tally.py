@@ -243,6 +243,8 @@ class Tally:
         name: str,
         accepted: float | None = None,
         drafted: float | None = None,
+        undrafted: float = 0.0,
+        offered: NDArray[np.float64] | None = None,
     ) -> Tally:
         """Build a tally from the numbers of steps that accepted at least 1, 2, …, L drafts.
 
@@ -253,6 +255,7 @@ class Tally:
             name: what the part is called.
             accepted: accepted drafts in all steps, if known beside the list; Σ survivors if None.
             drafted: drafted tokens in all steps, if known.
+            undrafted, offered: as in the tally, not looked at.
 
         Raises:
             InvalidDistribution: if the survivors are no array of real numbers.
@@ -297,7 +300,15 @@ class Tally:
                 f"Accepted drafts are at least the sum by position; {name} has {total:g} and "
                 f"{level.sum():g}. Check the export."
             )
-        return Tally(name=name, steps=number, accepted=total, drafted=drafted, survivors=level)
+        return Tally(
+            name=name,
+            steps=number,
+            accepted=total,
+            drafted=drafted,
+            survivors=level,
+            offered=offered,
+            undrafted=undrafted,
+        )
 
 
 def told_apart(parts: Sequence[Tally]) -> tuple[str, ...]:

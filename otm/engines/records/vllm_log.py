@@ -164,10 +164,14 @@ def _by_engine(windows: list[_Window]) -> list[Tally]:
             continue
         rates = np.minimum(1.0, [window.rates for window in group])
         tally = Tally.of_survivors(
-            steps @ rates, steps=whole, name=name, accepted=accepted, drafted=drafted
+            steps @ rates,
+            steps=whole,
+            name=name,
+            accepted=accepted,
+            drafted=drafted,
+            offered=np.full(length, whole) if constant.all() else None,
         )
-        offered = np.full(length, whole) if constant.all() else None
-        parts.append(dataclasses.replace(tally, offered=offered))
+        parts.append(tally)
     return parts
 
 

@@ -1,6 +1,7 @@
 """A text at the limits of what is read, and objects in lists of any length."""
 
 import json
+import sys
 import tracemalloc
 
 import pytest
@@ -22,11 +23,12 @@ def test_what_is_just_small_enough_is_read(tmp_path, monkeypatch):
         read_document(file)
 
 
+@pytest.mark.skipif(sys.gettrace() is not None, reason="traced code copies what it extends")
 def test_a_long_log_is_held_once_and_one_wide_character_widens_no_other(tmp_path, monkeypatch):
     """A second copy would take as much again, two bytes a character as well."""
     for name, size in {"_WHOLE": 2**14, "_LONGEST_LINE": 2**14, "_OWN": 2**15}.items():
         monkeypatch.setattr(document, name, size)
-    line = "[2026-05-27 20:14:38 TP0] \x1b[32mDecode batch\x1b[0m. #running-req: {}, accept len: {}.40\n"
+    line = "[2026-05-27 20:14:38] \x1b[32mDecode\x1b[0m. #running-req: {}, accept len: {}.40\n"
     lines = [line.format(i % 4, 1 + i % 3) for i in range(6000)]
     lines[3000] = "accepted \N{MUSICAL SYMBOL G CLEF}\N{HORIZONTAL ELLIPSIS}\n"
     file = tmp_path / "server.log"
