@@ -46,7 +46,7 @@ MAX_DEPTH = 64
 
 _WORDS: tuple[str, ...] = ("ccept", "raft", "pec_", "Spec", "pecul", "MTP", "mtp", "eagle", "EAGLE")
 _WORDS += ("medusa", "gram", "eval time", "throughput", "n_pred", "cycles", "osition", "_tokens")
-_WORDS += ("acc ", "pred=", "latency")
+_WORDS += ("acc ", "pred=", "latency", "vllm:", "llamacpp:", "sglang:")
 """Every line that a form reads holds one of these words."""
 
 _ESCAPES = re.compile(r"\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|\[[0-?]*[ -/]*[@-~])")
@@ -86,7 +86,8 @@ def _text_of(path: Path) -> str:
     with os.fdopen(os.dup(0), "rb") if str(path) == "-" else path.open("rb") as file:
         start = file.peek(4)[:4]
         with _unpacked(file, start) as content:
-            text = io.TextIOWrapper(content, encoding=_encoding(content.peek(2)[:2]), newline=None)
+            wide = content.peek(2)[:2] in (b"\xff\xfe", b"\xfe\xff")
+            text = io.TextIOWrapper(content, encoding="utf-16" if wide else "utf-8-sig")
             head = text.read(_WHOLE)
             if len(head) < _WHOLE:
                 return head
@@ -116,10 +117,6 @@ def _unpacked(file: Any, start: bytes) -> Any:
         "Reading a .zst file needs Python 3.14 or the package backports.zstd; neither is here. "
         "Unpack it: zstd -dc FILE | otm plan -"
     )
-
-
-def _encoding(start: bytes) -> str:
-    return "utf-16" if start in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
 def _kept_lines(text: IO[str], head: str) -> Iterator[str]:
@@ -209,17 +206,9 @@ class Document:
     @functools.cached_property
     def unwrapped(self) -> str:
         """The lines of a log around which somebody has put JSON: its strings with a word of one."""
-        found: list[str] = []
-
-        def visit(value: Any, depth: int) -> None:
-            if isinstance(value, str) and any(word in value for word in _WORDS):
-                found.append(value.rstrip("\n") + "\n")
-            elif isinstance(value, dict | list) and depth < MAX_DEPTH:
-                for one in value.values() if isinstance(value, dict) else value:
-                    visit(one, depth + 1)
-
-        visit(list(self.values), 0)
-        return "".join(found)
+        texts = (value for value, _ in self._walk() if isinstance(value, str))
+        told = (text for text in texts if any(word in text for word in _WORDS))
+        return "".join(text.rstrip("\n") + "\n" for text in told)
 
     @functools.cached_property
     def columns(self) -> tuple[str, ...]:
@@ -254,48 +243,36 @@ class Document:
                 f"The text must be CSV; it does not parse ({error}). Check quotes and separators."
             ) from error
 
+    def _walk(self) -> Iterator[tuple[Any, int]]:
+        """Yield every JSON object and string with its depth, outer before inner."""
+        waiting = [(value, 0) for value in reversed(self.values)]
+        while waiting:
+            value, depth = waiting.pop()
+            if not isinstance(value, list):
+                yield value, depth
+            elif value and isinstance(value[0], int | float):
+                continue  # numbers hold no object, and may be many
+            inner = value.values() if isinstance(value, dict) else value
+            if depth < MAX_DEPTH and not isinstance(value, str):
+                kept = [(one, depth + 1) for one in inner if isinstance(one, dict | list | str)]
+                waiting += reversed(kept)
+
     @functools.cached_property
-    def _index(self) -> tuple[tuple[dict[str, Any], int], ...]:
-        """Every JSON object, outer before inner, each with the index of the first object
-        outside.
-        """
-        found: list[dict[str, Any]] = []
-        ends: list[int] = []
-
-        def visit(value: Any, depth: int) -> None:
-            if isinstance(value, dict):
-                place = len(found)
-                found.append(value)
-                ends.append(0)
-                inner = list(value.values())
-            elif isinstance(value, list) and value and not isinstance(value[0], int | float | str):
-                place, inner = -1, value  # a list of numbers holds no object, and may be long
-            else:
-                return
-            if depth < MAX_DEPTH:
-                for one in inner:
-                    if isinstance(one, dict | list):
-                        visit(one, depth + 1)
-            if place >= 0:
-                ends[place] = len(found)
-
-        for value in self.values:
-            visit(value, 0)
-        return tuple(zip(found, ends, strict=True))
+    def _index(self) -> list[tuple[dict[str, Any], int]]:
+        """Every JSON object with its depth, outer before inner."""
+        return [(value, depth) for value, depth in self._walk() if isinstance(value, dict)]
 
     def objects(self, *keys: str) -> Iterator[dict[str, Any]]:
         """Yield every JSON object, at any depth, that has all the keys.
 
         Objects come in order; the inside of an object that was found is not searched again.
         """
-        i = 0
-        while i < len(self._index):
-            value, end = self._index[i]
-            if all(key in value for key in keys):
-                yield value
-                i = end
-            else:
-                i += 1
+        outside: float = math.inf  # depth of the object that was found last, while inside it
+        for value, depth in self._index:
+            if depth <= outside:
+                outside = depth if all(key in value for key in keys) else math.inf
+                if outside == depth:
+                    yield value
 
 
 @dataclasses.dataclass(frozen=True)

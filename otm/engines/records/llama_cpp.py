@@ -292,11 +292,8 @@ def _totals(text: str) -> list[Tally]:
     found = []
     for name, *totals, listed in _TOTALS.findall(text):
         asked, steps, first, drafted, accepted = (float(count(n, "a total")) for n in totals)
-        survivors = (
-            np.round(np.multiply(_numbers(listed), steps))
-            if listed
-            else np.full(int(steps > 0), first)
-        )
+        rates = _numbers(listed) or [first / (steps or 1.0)] * (steps > 0)
+        survivors = np.round(steps * np.array(rates, dtype=np.float64))
         found.append(Tally(name, steps, accepted, drafted, survivors, undrafted=asked - steps))
     return found
 

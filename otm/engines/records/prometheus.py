@@ -26,7 +26,6 @@ python/sglang/srt/observability/metrics_collector.py at 44cedc2b; github.com/ai-
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from otm.engines.records.document import Document, Form, contiguous, count, number
@@ -64,19 +63,16 @@ class Sample(NamedTuple):
     value: object
 
 
-def samples(document: Document) -> Iterator[Sample]:
-    """Yield the series of a page, or of AIPerf's scrapes of a page."""
-    before = ""
-    for match in _LINE.finditer(document.text):
-        engine, name, labels, value = match.groups()
-        # Where values have decimals, a last one without them was cut.
-        if "." in before and "." not in value and match.end() == len(document.text):
-            return
-        before = value
-        yield Sample(engine, name.removesuffix("_total"), labels or "", value)
+def _samples(document: Document) -> list[Sample]:
+    """Return the series of a page, or of AIPerf's scrapes of a page."""
+    lines = list(_LINE.finditer(document.text))
+    # Where values have decimals, a last one without them was cut.
+    decimals = ["." in line[4] for line in lines[-2:]]
+    if decimals == [True, False] and lines[-1].end() == len(document.text):
+        lines.pop()
+    rows = [line.groups() for line in lines]
     for export in document.objects("metrics"):
-        metrics = export["metrics"]
-        for key, metric in metrics.items() if isinstance(metrics, dict) else ():
+        for key, metric in _mapping(export, "metrics").items():
             named = _NAME.fullmatch(key)
             series = metric.get("series") if isinstance(metric, dict) else None
             if named is None or not isinstance(series, list):
@@ -84,8 +80,11 @@ def samples(document: Document) -> Iterator[Sample]:
             for one in series:
                 labels, stats = (_mapping(one, name) for name in ("labels", "stats"))
                 written = ",".join(f'{name}="{value}"' for name, value in labels.items())
-                value = stats.get("total", stats.get("avg"))
-                yield Sample(named[1], named[2].removesuffix("_total"), written, value)
+                rows.append((*named.groups(), written, stats.get("total", stats.get("avg"))))
+    return [
+        Sample(engine, name.removesuffix("_total"), labels or "", value)
+        for engine, name, labels, value in rows
+    ]
 
 
 def _mapping(found: object, name: str) -> dict[str, Any]:
@@ -96,13 +95,19 @@ def _mapping(found: object, name: str) -> dict[str, Any]:
 
 def models_in(document: Document) -> list[str]:
     """Return the names of the models that the series of a page tell of drafts."""
-    named = (_MODEL.search(one.labels) for one in samples(document) if _SPECULATIVE.match(one.name))
+    found = document.once(_samples)
+    named = (_MODEL.search(one.labels) for one in found if _SPECULATIVE.match(one.name))
     return sorted({match[1] for match in named if match})
 
 
-def summed(found: list[Sample], name: str) -> float | None:
+def _values(found: list[Sample], name: str) -> list[float]:
+    """Return the values of a series for all label sets."""
+    return [number(one.value, name) for one in found if one.name == name]
+
+
+def _summed(found: list[Sample], name: str) -> float | None:
     """Return the sum of a counter over all label sets, None if the counter is missing."""
-    values = [number(one.value, name) for one in found if one.name == name]
+    values = _values(found, name)
     return sum(values) if values else None
 
 
@@ -120,7 +125,7 @@ def _scrapes(found: list[Sample]) -> list[list[Sample]]:
 
 
 def _read(document: Document) -> AcceptanceRecord:
-    found = list(samples(document))
+    found = document.once(_samples)
     engines = sorted({one.engine for one in found})
     models = models_in(document)
     if len(engines) > 1:
@@ -176,7 +181,7 @@ def _by_position(found: list[Sample]) -> dict[str, Any]:
 def _tally(found: list[Sample], name: str) -> Tally | None:
     """Return the counts of one engine, None unless drafts and accepted tokens are there."""
     drafts, drafted, accepted = (
-        summed(found, f"{_COUNTER}{series}")
+        _summed(found, f"{_COUNTER}{series}")
         for series in ("drafts", "draft_tokens", "accepted_tokens")
     )
     by_position: dict[int, int] = {}
@@ -207,13 +212,13 @@ def _tally(found: list[Sample], name: str) -> Tally | None:
 
 def _generated(found: list[Sample]) -> float | None:
     """Return the tokens that the page counts, None if it does not."""
-    return summed(found, "generation_tokens") or summed(found, "tokens_predicted")
+    return _summed(found, "generation_tokens") or _summed(found, "tokens_predicted")
 
 
 def _idle(found: list[Sample], drafts: float, accepted: float | None) -> float:
     """Return the calls that drafted nothing: tokens, less accepted, first ones, and drafts."""
     tokens = _generated(found)
-    requests = summed(found, "request_success")
+    requests = _summed(found, "request_success")
     if tokens is None or accepted is None:
         return 0.0
     idle = tokens - (requests or 0.0) - accepted - drafts
@@ -237,20 +242,11 @@ def _nothing(found: list[Sample]) -> str:
 
 def _sglang(found: list[Sample]) -> dict[str, Any]:
     """Return the fields of SGLang's counters, or else of SGLang's gauges."""
-    length = next(
-        (count(one.value, one.name) for one in found if one.name == "spec_num_steps"), 0
-    ) or drafts_of(
-        [
-            tuple(number(one.value, one.name) for one in pair)
-            for pair in zip(
-                (one for one in found if one.name == "spec_accept_length"),
-                (one for one in found if one.name == "spec_accept_rate"),
-                strict=False,
-            )
-        ]
-    )
+    told = [count(one.value, one.name) for one in found if one.name == "spec_num_steps"]
+    means, rates = (_values(found, f"spec_accept_{name}") for name in ("length", "rate"))
+    length = (told and told[0]) or drafts_of(list(zip(means, rates, strict=False)))
     calls, tokens, prefills = (
-        summed(found, name) or 0.0
+        _summed(found, name) or 0.0
         for name in ("spec_verify_calls", "generation_tokens", "num_requests")
     )
     if calls and tokens >= calls + prefills:
@@ -258,11 +254,7 @@ def _sglang(found: list[Sample]) -> dict[str, Any]:
         tally = Tally("server", calls, tokens - prefills - calls, drafted)
         note = f"The prefills' tokens are taken off. {_RUNNING}"
     else:
-        gauges = [
-            mean
-            for one in found
-            if one.name == "spec_accept_length" and (mean := number(one.value, one.name)) >= 1
-        ]
+        gauges = [mean for mean in means if mean >= 1]
         if not gauges:
             raise InvalidParameter(
                 "The page must hold spec_verify_calls_total with generation_tokens_total, or "
@@ -282,6 +274,8 @@ FORM = Form(
     name="Prometheus counters of vLLM, llama.cpp or SGLang",
     marks='lines with "spec_decode_num_…" behind vllm: or llamacpp:, or "spec_verify_calls" or '
     '"spec_accept_length" behind sglang:, or AIPerf\'s metrics of these names',
-    recognises=lambda document: any(_SPECULATIVE.match(one.name) for one in samples(document)),
+    recognises=lambda document: any(
+        _SPECULATIVE.match(one.name) for one in document.once(_samples)
+    ),
     read=_read,
 )
