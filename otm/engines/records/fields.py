@@ -79,14 +79,16 @@ class Fields:
             return Tally(name=name, steps=0.0, accepted=0.0)
         if self.half > ROUNDING:
             self._require_mean(found, steps, accepted)
-        laws = [self._by_step(found, name), self._by_accepted(found, drafted, name)]
-        laws.append(self._by_position(found, steps, accepted, drafted, name))
+        laws = (
+            self._by_step(found, name),
+            self._by_accepted(found, drafted, name),
+            self._by_position(found, steps, accepted, drafted, name),
+        )
         known = [law for law in laws if law is not None]
         if not known:
             return Tally(name, float(steps), self._accepted(found, steps, accepted), drafted)
-        if self.sums:
-            for law in known:
-                _require_agreement(law, known[0], (steps, accepted, drafted))
+        for law in known if self.sums else ():
+            _require_agreement(law, known[0], (steps, accepted, drafted))
         return known[0]
 
     def tells(self, found: Object) -> bool:
@@ -99,14 +101,18 @@ class Fields:
         """Return the steps that are told, or all target calls: tokens, less the accepted ones."""
         if (told := _value(found, self.steps)) is not None:
             return count(told, self.steps[0])
-        emitted, prefills = _counted(found, self.emitted), _counted(found, self.prefills)
-        calls = (emitted or 0) - (1 if prefills is None else prefills) - (accepted or 0)
+        calls = (self._emitted(found) or 0) - (accepted or 0)
         if calls < 0:
             raise InvalidParameter(
-                f"{self.accepted[0]} is less than {self.emitted[0]}; got {accepted} of {emitted} "
-                "tokens. Check the export."
+                f"{self.accepted[0]} is less than {self.emitted[0]}; got {accepted} of "
+                f"{_counted(found, self.emitted)} tokens. Check the export."
             )
         return calls
+
+    def _emitted(self, found: Object) -> int | None:
+        """Return the tokens that target calls emitted, less those of the prefills."""
+        emitted, prefills = _counted(found, self.emitted), _counted(found, self.prefills)
+        return None if emitted is None else emitted - (1 if prefills is None else prefills)
 
     def configured(self, found: Object) -> float | None:
         """Return the drafts per step that the engine was set to, None if unknown."""
@@ -170,11 +176,10 @@ class Fields:
 
     def _accepted(self, found: Object, steps: int, accepted: int | None) -> float:
         """Return the accepted tokens of an object that holds no law."""
-        emitted, prefills = _counted(found, self.emitted), _counted(found, self.prefills)
+        if accepted is None and (emitted := self._emitted(found)) is not None:
+            accepted = max(0, emitted - steps)
         if accepted is not None:
             return float(accepted)
-        if emitted is not None:
-            return float(max(0, emitted - (1 if prefills is None else prefills) - steps))
         name = (*self.mean, *self.accepted, *self.steps)[0]
         return max(0.0, (number(_value(found, self.mean), name) - 1.0) * steps)
 

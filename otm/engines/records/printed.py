@@ -70,10 +70,6 @@ def _with_rates(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield table | {"rates": rates}
 
 
-def _spelled(names: str) -> tuple[str, ...]:
-    return tuple(names.split(", "))
-
-
 TABLE = form_of_objects(
     name="printed table",
     marks='a table with "Drafts:", "Draft tokens:" and "Accepted tokens:", or "num_drafts:" and '
@@ -82,10 +78,10 @@ TABLE = form_of_objects(
     convention="acceptance length counts the bonus token, rates do not",
     fields=Fields(
         steps=_TABLE,
-        accepted=_spelled("accepted tokens, num_accepted_tokens"),
-        drafted=_spelled("draft tokens, num_draft_tokens"),
+        accepted=("accepted tokens", "num_accepted_tokens"),
+        drafted=("draft tokens", "num_draft_tokens"),
         rates=("rates",),
-        mean=_spelled("acceptance length, mean acceptance length"),
+        mean=("acceptance length", "mean acceptance length"),
         half=0.005,
     ),
     find=_tables,

@@ -170,9 +170,17 @@ def _by_position(found: list[Sample]) -> dict[str, Any]:
         _tally(page, f"engine {name}" if name else "server") for name, page in sorted(pages.items())
     ]
     drafting = [one for one in tallies if one is not None]
+    tokens = _generated(found)
     if not drafting or not any(one.steps for one in drafting):
-        raise InvalidParameter(_nothing(found))
-    unknown = () if _generated(found) else (UNCOUNTED,)
+        raise InvalidParameter(
+            f"The page must count drafts; it has {tokens:,.0f} tokens and no draft: either "
+            "speculation is off, or its drafter declined in every call. Look at how the server was "
+            "started."
+            if tokens
+            else "The page must hold spec_decode_num_drafts above 0 with "
+            "spec_decode_num_accepted_tokens; it does not. Scrape it after some requests."
+        )
+    unknown = () if tokens else (UNCOUNTED,)
     several = (f"{len(drafting)} engines, added up.",) if len(drafting) > 1 else ()
     notes = (_RUNNING, *several, *told_apart(drafting), *unknown)
     return {"parts": tuple(drafting), "convention": "drafts only", "notes": notes}
@@ -223,21 +231,6 @@ def _idle(found: list[Sample], drafts: float, accepted: float | None) -> float:
         return 0.0
     idle = tokens - (requests or 0.0) - accepted - drafts
     return idle if idle > _FEW * drafts * (requests is None) else 0.0
-
-
-def _nothing(found: list[Sample]) -> str:
-    """Return the message of the error on a page without drafts."""
-    tokens = _generated(found)
-    if tokens:
-        return (
-            f"The page must count drafts; it has {tokens:,.0f} tokens and no draft: either "
-            "speculation is off, or its drafter declined in every call. Look at how the server was "
-            "started."
-        )
-    return (
-        "The page must hold spec_decode_num_drafts above 0 with spec_decode_num_accepted_tokens; "
-        "it does not. Scrape it after some requests."
-    )
 
 
 def _sglang(found: list[Sample]) -> dict[str, Any]:

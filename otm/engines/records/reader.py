@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Sequence
 
 from otm.engines.records import (
     aiperf,
@@ -69,8 +70,6 @@ _WITHOUT = {
 }
 """Text that engines print in any case, and the option that turns on speculation."""
 
-_ENGINES = {name: mark.search for name, (mark, _) in _WITHOUT.items()}
-
 _OFF = re.compile(
     r"speculative_(?:config|algorithm)['\"]?[=:] ?(?:None|null)|\bspecial\w*|Accept: "
 )
@@ -84,6 +83,7 @@ _SYNTHETIC = re.compile(r"synthetic (?:speculative )?acceptance|synthetic_accept
 _COUNT = re.compile(
     r"([A-Za-z][\w./ -]{0,60}?)[\"']?\s*[:=]\s*[\"']?(\d+(?:,\d{3})*)(?![\d.]*[.%\d])"
 )
+_TRIED = re.compile("draft|attempt|propos")
 _OF = re.compile(r"(\d+) (?:accepted )?(?:/|of|out of) *(\d+)")
 
 
@@ -257,24 +257,21 @@ def _likeness(form: Form, text: str) -> float:
     marks = re.findall(r'"([^"]+)"', form.marks) or [form.marks]
     words = {word for mark in marks for word in re.findall(r"[A-Za-z_]{4,}", mark)}
     share = sum(word.lower() in text.lower() for word in words) / (1 + len(words))
-    return share + any(form.name.startswith(name) for name in _WITHOUT if _ENGINES[name](text))
+    return share + any(
+        form.name.startswith(name) for name, (mark, _) in _WITHOUT.items() if mark.search(text)
+    )
 
 
 def _counts_words(text: str) -> str:
     """Describe the accepted and drafted tokens in a text, if it has them."""
     told = {name.strip().lower(): value for name, value in _COUNT.findall(text)}
-    accepted = next((told[name] for name in told if "accept" in name), None)
-    tried = ("draft", "attempt", "propos")
-    drafted = next(
-        (told[name] for name in told if "accept" not in name and any(t in name for t in tried)),
-        None,
-    )
-    if accepted is None or drafted is None:
-        pair = _OF.search(text)
-        accepted, drafted = (pair[1], pair[2]) if pair else (accepted, drafted)
-    if accepted is None or drafted is None:
-        return ""
-    return f" {accepted} of {drafted} drafts accepted; tokens or steps are missing."
+    accepted = [told[name] for name in told if "accept" in name]
+    drafted = [told[name] for name in told if "accept" not in name and _TRIED.search(name)]
+    pair: Sequence[str] = [*accepted[:1], *drafted[:1]]
+    if not (accepted and drafted):
+        of = _OF.search(text)
+        pair = of.groups() if of else ()
+    return f" {' of '.join(pair)} drafts accepted; tokens or steps are missing." if pair else ""
 
 
 def _line_at(text: str, place: int) -> str:

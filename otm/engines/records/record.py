@@ -267,15 +267,10 @@ class AcceptanceRecord:
             notes=("The time between two scrapes.",),
         )
 
-    @property
-    def names(self) -> set[str]:
-        """The names of the parts."""
-        return {part.name for part in self.parts}
-
     def _continues(self, earlier: AcceptanceRecord) -> bool:
         """True if every part of an earlier record has one part here of its name."""
-        alone = len(self.names) == len(self.parts)
-        return alone and earlier.names <= self.names
+        names = {part.name for part in self.parts}
+        return len(names) == len(self.parts) and names >= {part.name for part in earlier.parts}
 
     def with_notes(self, *notes: str) -> AcceptanceRecord:
         """Return the record with further notes."""

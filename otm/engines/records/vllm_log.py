@@ -56,15 +56,13 @@ class _Window:
     """One line: its engine, rates, and counts, None where the line lacks them.
 
     Attributes:
-        seconds: length of the window, 0 if unknown.
-        made: tokens that the throughput tells for the window.
+        made: tokens that the throughput tells for the window, 0 if its length is unknown.
     """
 
     engine: str
     rates: tuple[float, ...]
     mean: float | None
     sums: tuple[int, int] | None
-    seconds: float
     made: float
 
     @property
@@ -108,7 +106,6 @@ def _windows(text: str) -> Iterator[_Window]:
             rates=tuple(map(float, match[1].split(","))),
             mean=float(mean[1]) if mean else None,
             sums=counts,
-            seconds=seconds,
             made=seconds * float(generated[-1]) if generated else 0.0,
         )
 
@@ -124,7 +121,9 @@ def _read(document: Document) -> AcceptanceRecord:
             f"A line's rates must give its own mean; {len(found)} of {len(found)} lines here were "
             "cut, or mixed up with others. Pass whole lines."
         )
-    counted = [window for window in kept if window.sums]
+    counted, cut = [window for window in kept if window.sums], len(found) - len(kept)
+    were = "line was" if cut == 1 else "lines were"
+    lost = f"{cut:,} {were} cut or mixed up: the rates miss their own mean. Left out."
     bare = [Tally.of_rates(window.rates, name=window.engine) for window in kept if not counted]
     parts = bare or _by_engine(counted)
     return AcceptanceRecord(
@@ -134,19 +133,11 @@ def _read(document: Document) -> AcceptanceRecord:
         convention="its mean counts the bonus token",
         notes=(
             f"{len(kept):,} window{'s' * (len(kept) > 1)}; rates have three decimals.",
-            *_lost(len(found) - len(kept)),
+            *[lost] * (cut > 0),
             *told_apart(parts),
             *_undrafted(kept, sum(part.calls for part in parts)),
         ),
     )
-
-
-def _lost(lines: int) -> tuple[str, ...]:
-    """Return a note on lines that were left out."""
-    if not lines:
-        return ()
-    were = "line was" if lines == 1 else "lines were"
-    return (f"{lines:,} {were} cut or mixed up: the rates miss their own mean. Left out.",)
 
 
 def _by_engine(windows: list[_Window]) -> list[Tally]:
