@@ -19,8 +19,11 @@ def test_what_is_just_small_enough_is_read(tmp_path, monkeypatch):
     file.write_text(text, encoding="utf-8")
     assert read_document(file).text == text
     file.write_text(text + "x", encoding="utf-8")
-    with pytest.raises(otm.errors.TooLarge, match="may have 10 characters"):
-        read_document(file)
+    for read, given in ((read_document, file), (parse_acceptance, text + "x")):
+        with pytest.raises(otm.errors.TooLarge, match="may have 10 characters"):
+            read(given)
+    with pytest.raises(otm.errors.InvalidParameter, match="the text itself"):
+        parse_acceptance(b"x")
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="traced code copies what it extends")

@@ -220,17 +220,6 @@ def test_the_mean_of_requests_ends_where_the_longest_list_ends():
     assert request_mean(record_of(short, short)).samples == 2
 
 
-def test_what_is_left_without_a_request():
-    """Three requests of 10, 10 and 20 steps that accept 14, 10 and 8 drafts."""
-    counts = [2, 2, 6], [4, 2, 4], [12, 8, 0]
-    estimate = estimate_tokens(record_of(*(Tally.of_histogram(one, name="") for one in counts)))
-    assert estimate.engine_tokens == 1 + 32 / 40
-    left = [1 + 18 / 30, 1 + 22 / 30, 1 + 24 / 20]
-    np.testing.assert_allclose(estimate.engine_replicates, left, rtol=1e-15)
-    np.testing.assert_allclose(estimate.replicates[:, 2], left, rtol=1e-15)
-    np.testing.assert_allclose(estimate.replicates[:, 1], [1 + 14 / 30, 1 + 16 / 30, 1 + 14 / 20])
-
-
 def test_single_requests_and_rates_have_no_intervals_over_requests():
     single = estimate_tokens(record_of(steps([0, 1, 2], [2, 2, 2])))
     assert single.clusters == "step"

@@ -8,7 +8,9 @@ drafts and times. Names beginning with d are built from real counts or lines.
 
 import base64
 import bz2
+import functools
 import gzip
+import itertools
 import json
 import math
 from pathlib import Path
@@ -82,6 +84,12 @@ REFUSED = {
 }
 
 
+@functools.cache
+def real(name):
+    """The record of a fragment, read once."""
+    return read_acceptance(REAL / name)
+
+
 def test_every_fragment_has_its_right_reading():
     assert {path.name for path in REAL.iterdir()} == READ.keys() | REFUSED.keys()
 
@@ -89,7 +97,7 @@ def test_every_fragment_has_its_right_reading():
 @pytest.mark.parametrize("name", READ)
 def test_a_record_is_read_as_by_hand(name):
     mean, steps, undrafted, drafts = READ[name]
-    record = read_acceptance(REAL / name)
+    record = real(name)
     assert record.mean == pytest.approx(mean, rel=2e-5)
     known = record.drafts_per_step or record.length
     assert (record.steps, known) == (
@@ -102,7 +110,7 @@ def test_a_record_is_read_as_by_hand(name):
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_record_without_enough_is_refused_with_what_it_has(name):
     with pytest.raises(otm.errors.InvalidParameter, match=REFUSED[name]):
-        read_acceptance(REAL / name)
+        real(name)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +123,7 @@ def test_a_record_without_enough_is_refused_with_what_it_has(name):
     ],
 )
 def test_the_law_is_that_of_the_steps_that_drafted(name, survival):
-    assert read_acceptance(REAL / name).survival.survival == pytest.approx(survival, abs=2e-4)
+    assert real(name).survival.survival == pytest.approx(survival, abs=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +144,7 @@ def test_the_law_is_that_of_the_steps_that_drafted(name, survival):
 )
 def test_a_record_says_what_its_reader_must_know(name, said):
     with pytest.raises(AssertionError, match=said):
-        raise AssertionError(read_acceptance(REAL / name).notes)
+        raise AssertionError(real(name).notes)
 
 
 def test_models_of_one_page_are_records_of_their_own():
@@ -150,7 +158,7 @@ def test_models_of_one_page_are_records_of_their_own():
 
 
 def test_two_scrapes_of_one_server_are_not_added():
-    early, late = (read_acceptance(REAL / f"vllm_scrape_{i}.txt") for i in (1, 2))
+    early, late = (real(f"vllm_scrape_{i}.txt") for i in (1, 2))
     for pair in ([early, late], [late, early]):
         with pytest.raises(otm.errors.InvalidParameter, match="--since"):
             records.AcceptanceRecord.together(pair)
@@ -168,7 +176,7 @@ def test_two_scrapes_of_one_server_are_not_added():
     ],
 )
 def test_times_are_those_of_speculative_lines(name, running, ms):
-    times = read_acceptance(REAL / name).times
+    times = real(name).times
     assert times is not None
     assert (times.usual, 1e3 * times.token[running]) == (running, pytest.approx(ms))
 
@@ -184,7 +192,7 @@ def test_a_plain_run_beside_a_speculative_one_is_left_out():
     record = parse_acceptance(text)
     assert (record.steps, record.undrafted) == (312, 0)
     assert any("1 requests without drafts" in note for note in record.notes)
-    assert record.times == read_acceptance(REAL / "llamacpp-draft-full.log").times
+    assert record.times == real("llamacpp-draft-full.log").times
 
 
 @pytest.mark.parametrize(
@@ -222,7 +230,7 @@ def test_a_word_of_drafts_is_enough_not_to_call_speculation_off(text):
 
 @pytest.mark.parametrize("name", [name for name in READ if not name.endswith(".json")])
 def test_of_a_long_log_every_line_that_tells_is_kept(name, monkeypatch):
-    whole, text = read_acceptance(REAL / name), (REAL / name).read_text()
+    whole, text = real(name), (REAL / name).read_text()
     monkeypatch.setattr(records.document, "_WHOLE", text.index("\n") + 1)
     monkeypatch.setattr(records.document, "_OWN", 1)
     record = read_acceptance(REAL / name)
@@ -256,24 +264,19 @@ LOGS = [
     *("llamacpp-pmin-full.log", "llamacpp-draft-full.log", "vllm_constant_length.log"),
     *("vllm_two_engines.log", "28-omlx.txt", "d2-llama-ngram-request.txt"),
 ]
+PAGES = ["59-vllm-3counters.txt", "24-trtllm-choice.txt"]  # and JSON
+FILES = ["gzip", "bzip2", "PowerShell", "Windows"]
 
 
-@pytest.mark.parametrize("wrapper", WRAPPED)
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize(
+    ("name", "wrapper"), [*itertools.product(LOGS, WRAPPED), *itertools.product(PAGES, FILES)]
+)
 def test_what_a_log_comes_wrapped_in_changes_nothing(name, wrapper, tmp_path):
     file = tmp_path / "wrapped"
     file.write_bytes(WRAPPED[wrapper]((REAL / name).read_text()))
-    record, bare = read_acceptance(file), read_acceptance(REAL / name)
+    record, bare = read_acceptance(file), real(name)
     assert (record.mean, record.undrafted) == pytest.approx((bare.mean, bare.undrafted))
     assert record.steps == pytest.approx(bare.steps) if bare.steps else record.steps is None
-
-
-@pytest.mark.parametrize("name", ["59-vllm-3counters.txt", "24-trtllm-choice.txt"])
-@pytest.mark.parametrize("wrapper", ["gzip", "bzip2", "PowerShell", "Windows"])
-def test_compressed_pages_and_json(name, wrapper, tmp_path):
-    file = tmp_path / "wrapped"
-    file.write_bytes(WRAPPED[wrapper]((REAL / name).read_text()))
-    assert read_acceptance(file).mean == read_acceptance(REAL / name).mean
 
 
 def test_a_zst_file_is_read_or_told_how(tmp_path):
@@ -311,7 +314,7 @@ def test_a_damaged_log_gives_no_wrong_number(accident):
     except otm.errors.OtmError as error:
         assert "is off" not in str(error) or not any(word in text for word in ("draft", "ccept"))
         return
-    whole = read_acceptance(REAL / name)
+    whole = real(name)
     parts = [*whole.parts, *record.parts]
     highest = max(1.0 + part.accepted / max(part.steps, 1.0) for part in parts)
     assert 1.0 <= record.mean <= highest + 1e-9
