@@ -1,0 +1,108 @@
+"""llama.cpp, in this process, by xllamacpp."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import xllamacpp
+
+from evidence.engines import recording, tiny
+
+PACKAGES = ("numpy==2.4.6", "gguf==0.19.0", "xllamacpp==2026.10.11549")
+
+_KINDS = xllamacpp.common_speculative_type
+_TOTALS = {
+    "tokens": "tokens_predicted_total",
+    "steps": "spec_decode_num_drafts_total",
+    "drafted": "spec_decode_num_draft_tokens_total",
+    "accepted": "spec_decode_num_accepted_tokens_total",
+}
+
+
+class Server:
+    """A server with one slot, its sampler's filters off."""
+
+    def __init__(self, pair: Path, *, kind: Any = None, drafts: int = 0, **settings: Any) -> None:
+        given = xllamacpp.CommonParams()
+        given.model.path = str(pair / "target")
+        given.n_ctx, given.n_parallel, given.warmup = tiny.CONTEXT, 1, False
+        given.endpoint_metrics, given.verbosity = True, -1
+        if kind is not None:
+            given.speculative.types = [kind]
+        if kind == _KINDS.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE:
+            given.speculative.draft.mparams.path = str(pair / "draft")
+            given.speculative.draft.n_max = drafts
+            for name, value in settings.items():
+                setattr(given.speculative.draft, name, value)
+        if kind == _KINDS.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE:
+            given.speculative.ngram_simple.size_n = 2
+            given.speculative.ngram_simple.size_m = drafts
+        self.server, self.requests, self.timings = xllamacpp.Server(given), 0, {}
+
+    def write(
+        self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
+    ) -> list[list[int]]:
+        texts = []
+        for i, prompt in enumerate(prompts):
+            found = self.server.handle_completions(
+                {
+                    "prompt": list(prompt),
+                    "n_predict": length,
+                    "temperature": temperature,
+                    "seed": seed + i,
+                    "top_k": 0,
+                    "top_p": 1.0,
+                    "min_p": 0.0,
+                    "cache_prompt": False,
+                }
+            )
+            self.timings, self.requests = found["timings"], self.requests + 1
+            texts.append([tiny.pieces().index(x) for x in found["choices"][0]["text"]])
+        return texts
+
+    def told(self) -> dict[str, Any]:
+        page = str(self.server.handle_metrics())
+        totals = {name: int(n) for name, n in re.findall(r"^llamacpp:(\w+) (\d+)$", page, re.M)}
+        return {name: totals.get(word) for name, word in _TOTALS.items()} | {
+            "calls": totals["n_decode_total"] - self.requests,
+            "raw": self.timings,
+        }
+
+
+def _with(kind: str, **settings: Any) -> recording.Open:
+    number = getattr(_KINDS, f"COMMON_SPECULATIVE_TYPE_{kind}")
+    return lambda pair, drafting: Server(pair, kind=number, **settings) if drafting else Server(pair)
+
+
+CASES = (
+    *(
+        recording.Case(
+            name="draft model",
+            rule="match-argmax",
+            drafts=drafts,
+            options=f"--spec-draft-n-max {drafts}",
+            open=_with("DRAFT_SIMPLE", drafts=drafts),
+        )
+        for drafts in (1, 4)
+    ),
+    recording.Case(
+        name="draft model, probabilistic",
+        rule="rejection-top-10",
+        drafts=4,
+        options="--spec-draft-n-max 4 --spec-draft-sampling probabilistic",
+        open=_with("DRAFT_SIMPLE", drafts=4, probabilistic=True),
+    ),
+    recording.Case(
+        name="n-grams",
+        rule="match-text",
+        drafts=4,
+        options="--spec-type ngram-simple, n-grams of 2, drafts of 4",
+        open=_with("NGRAM_SIMPLE", drafts=4),
+    ),
+)
+
+if __name__ == "__main__":
+    recording.run(PACKAGES, CASES, tiny.write_gguf)
