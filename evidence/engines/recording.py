@@ -42,8 +42,9 @@ class Session(Protocol):
     def told(self) -> dict[str, Any]:
         """Tell the engine's totals, as far as it counts them.
 
-        `tokens`, `steps`, `drafted`, `accepted`; `calls` of the target after the prompts' own by
-        another count than these; `raw`, a short piece of the engine's record as it stands.
+        By its own words `tokens`, `steps`, `drafted`, `accepted`; beside these `rounds`, all steps
+        after the prompts' own, drafted or not, by the best count there is; `calls` of the target
+        for them where these are counted apart; `raw`, a piece of the record as it stands.
         """
         ...
 
@@ -145,6 +146,9 @@ def result(case: Case, temperature: float, folder: Path) -> Result:
     found.seconds = round(time.perf_counter() - start, 1)
     if temperature > 0:
         found.sequences, found.strange = counted(texts, length)
+    if not case.drafts:
+        return found
+    if temperature > 0:
         texts = case.open(folder / "contextual", True).write(tiny.PROMPTS, LONG, temperature, SEED)
     again, plain = (
         case.open(folder / "contextual", drafting).write(tiny.PROMPTS, LONG, temperature, SEED)
@@ -174,13 +178,15 @@ def run(
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     results = []
+    control = Case("no drafts", "none", 0, "", lambda pair, _: cases[0].open(pair, False))
+    control = dataclasses.replace(control, texts=cases[0].texts, temperatures=(1.0, 0.7))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for name, attention in (("plain", 0.0), ("contextual", 3.0)):
+        for name, attention in (("plain", 0.0), ("contextual", 1.5)):
             (folder / name).mkdir()
             for role, seed in (("target", 0), ("draft", 1)):
                 write(folder / name / role, seed, attention)
-        for case in cases:
+        for case in (control, *cases):
             for temperature in case.temperatures:
                 if options.only in f"{case.name} {temperature}":
                     results.append(dataclasses.asdict(result(case, temperature, folder)))
@@ -193,8 +199,10 @@ def run(
         },
         "machine": machine(),
         "install_seconds": options.install_seconds,
-        "target": tiny.logits(0)[tiny.SPECIAL :, tiny.SPECIAL :].tolist(),
-        "draft": tiny.logits(1)[tiny.SPECIAL :, tiny.SPECIAL :].tolist(),
+        **{
+            role: (tiny.UNIT * tiny.logits(seed)[tiny.SPECIAL :, tiny.SPECIAL :]).astype(int).tolist()
+            for role, seed in (("target", 0), ("draft", 1))
+        },
         "last": tiny.PROMPT[-1] - tiny.SPECIAL,
         "length": LENGTH,
         "results": results,

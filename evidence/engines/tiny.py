@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-VOCABULARY, SPECIAL, WIDTH, HEADS, HIDDEN, CONTEXT = 16, 4, 32, 2, 64, 512
+VOCABULARY, SPECIAL, WIDTH, HEADS, HIDDEN, CONTEXT = 16, 4, 64, 2, 64, 512
+UNIT = 64
 BOS, EOS = 1, 2
-NEVER = -100.0
+NEVER = -96
 """Logit of the four tokens that are no letters: they are never sampled."""
 
 PROMPT = (4, 9, 6)
@@ -32,11 +33,14 @@ PROMPTS = tuple((4 + i, 15 - i, 6 + i % 5, 4 + 3 * i % 12) for i in range(6))
 
 
 def logits(seed: int) -> np.ndarray:
-    """Draw the logits `(16, 16)` of a model: the target for seed 0, a draft near it for others."""
+    """Draw the logits `(16, 16)` of a model: the target for seed 0, a draft near it for others.
+
+    They are multiples of 1/64, so that half precision keeps them.
+    """
     drawn = [np.random.default_rng(s).normal(size=(VOCABULARY, VOCABULARY)) for s in (0, seed)]
     mixed = 1.2 * drawn[0] if seed == 0 else 0.9 * drawn[0] + 0.8 * drawn[1]
     mixed[:, :SPECIAL] = NEVER
-    return mixed.round(3)
+    return np.round(mixed * UNIT) / UNIT
 
 
 def weights(seed: int, attention: float) -> dict[str, np.ndarray]:
@@ -122,12 +126,12 @@ def write_folder(folder: Path, seed: int, attention: float, **changes: Any) -> P
 
 
 def pieces() -> list[str]:
-    """Return the texts of the tokens."""
-    return ["<unk>", "<s>", "</s>", "<pad>", *"abcdefghijkl"]
+    """Return the texts of the tokens, whose fourth is there since some readers want a merge."""
+    return ["<unk>", "<s>", "</s>", "ab", *"abcdefghijkl"]
 
 
-def write_gguf(path: Path, seed: int, attention: float) -> Path:
-    """Write a model as a GGUF file."""
+def write_gguf(path: Path, seed: int, attention: float, *, half: bool = False) -> Path:
+    """Write a model as a GGUF file, matrices in half precision if asked for."""
     import gguf
 
     file = gguf.GGUFWriter(path, "llama")
@@ -141,20 +145,95 @@ def write_gguf(path: Path, seed: int, attention: float) -> Path:
     file.add_rope_dimension_count(WIDTH // HEADS)
     file.add_rope_freq_base(10000.0)
     file.add_vocab_size(VOCABULARY)
-    file.add_file_type(0)
-    file.add_tokenizer_model("llama")
+    file.add_file_type(int(half))  # llama.cpp's numbers of types: 0 is float32, 1 float16
+    if half:
+        file.add_tokenizer_model("gpt2")
+        file.add_tokenizer_pre("default")
+        file.add_token_merges(["a b"])
+    else:
+        file.add_tokenizer_model("llama")
     file.add_token_list(pieces())
     file.add_token_scores([0.0] * VOCABULARY)
-    file.add_token_types([2, 3, 3, 3] + [1] * (VOCABULARY - SPECIAL))
+    file.add_token_types([2, 3, 3] + [1] * (VOCABULARY - 3))
     file.add_bos_token_id(BOS)
     file.add_eos_token_id(EOS)
     file.add_unk_token_id(0)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 1)
     for name, value in weights(seed, attention).items():
         # no rotary permutation of q and k: another model than the folder's, as good a one
-        file.add_tensor(names.get_name(name, try_suffixes=(".weight",)), value)
+        kept = value.astype(np.float16) if half and value.ndim == 2 else value
+        file.add_tensor(f"{names.get_name(name.removesuffix('.weight'))}.weight", kept)
     file.write_header_to_file()
     file.write_kv_data_to_file()
     file.write_tensors_to_file()
     file.close()
     return path
+
+
+def write_onnx(folder: Path, seed: int, attention: float) -> Path:
+    """Write a model as an ONNX file, of the operators that onnxruntime-genai's own builder takes.
+
+    The draft is put beside its target, `genai_config.json` is the session's.
+    """
+    from onnx import TensorProto, helper, numpy_helper, save_model
+
+    tensors, size = weights(seed, attention), WIDTH // HEADS
+    angles = np.outer(np.arange(CONTEXT), 10000.0 ** (-2 * np.arange(size // 2) / size))
+    constants = {name: value.T if value.ndim == 2 else value for name, value in tensors.items()}
+    constants["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"]
+    constants |= {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    constants |= {"one": np.array([1]), "second": np.array(1)}
+    nodes = []
+
+    def node(kind: str, *inputs: str, out: str, domain: str = "", **attributes: Any) -> str:
+        nodes.append(helper.make_node(kind, inputs, out.split(), domain=domain, **attributes))
+        return out.split()[0]
+
+    def norm(value: str, weight: str) -> str:
+        name = f"{weight}.weight"
+        given = {"axis": -1, "epsilon": 1e-6, "stash_type": 1}
+        return node("SimplifiedLayerNormalization", value, name, out=f"{weight}.out", **given)
+
+    def product(value: str, weight: str, out: str = "") -> str:
+        return node("MatMul", value, f"{weight}.weight", out=out or f"{weight}.out")
+
+    layer = "model.layers.0."
+    count = node("ReduceSum", "attention_mask", "one", out="count", keepdims=0)
+    before = node("Sub", count, "one", out="before")
+    lengths = node("Cast", before, out="lengths", to=TensorProto.INT32)
+    shape = node("Shape", "attention_mask", out="mask_shape")
+    total = node("Cast", node("Gather", shape, "second", out="all"), out="total", to=TensorProto.INT32)
+    x = node("Gather", "model.embed_tokens.weight", "input_ids", out="embedded")
+    h = norm(x, f"{layer}input_layernorm")
+    q, k, v = (product(h, f"{layer}self_attn.{letter}_proj") for letter in "qkv")
+    seen = node(
+        "GroupQueryAttention",
+        *(q, k, v, "past_key_values.0.key", "past_key_values.0.value", lengths, total, "cos", "sin"),
+        out="seen present.0.key present.0.value",
+        domain="com.microsoft",
+        num_heads=HEADS,
+        kv_num_heads=HEADS,
+        do_rotary=1,
+    )
+    x = node("Add", x, product(seen, f"{layer}self_attn.o_proj"), out="attended")
+    h = norm(x, f"{layer}post_attention_layernorm")
+    gate, up = (product(h, f"{layer}mlp.{name}_proj") for name in ("gate", "up"))
+    gate = node("Mul", gate, node("Sigmoid", gate, out="sigmoid"), out="silu")
+    h = product(node("Mul", gate, up, out="hidden"), f"{layer}mlp.down_proj")
+    product(norm(node("Add", x, h, out="last"), "model.norm"), "lm_head", out="logits")
+    number, real = TensorProto.INT64, TensorProto.FLOAT
+    cache = ["batch", HEADS, "kept", size]
+    inputs = [("input_ids", number, ["batch", "new"]), ("attention_mask", number, ["batch", "all"])]
+    inputs += [(f"past_key_values.0.{part}", real, cache) for part in ("key", "value")]
+    outputs = [("logits", real, ["batch", "new", VOCABULARY])]
+    outputs += [(f"present.0.{part}", real, cache) for part in ("key", "value")]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info(*value) for value in inputs],
+        [helper.make_tensor_value_info(*value) for value in outputs],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    save_model(helper.make_model(graph, opset_imports=sets, ir_version=10), folder.with_suffix(".onnx"))
+    return folder

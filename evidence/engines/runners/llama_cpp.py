@@ -67,7 +67,7 @@ class Server:
         page = str(self.server.handle_metrics())
         totals = {name: int(n) for name, n in re.findall(r"^llamacpp:(\w+) (\d+)$", page, re.M)}
         return {name: totals.get(word) for name, word in _TOTALS.items()} | {
-            "calls": totals["n_decode_total"] - self.requests,
+            "rounds": totals["n_decode_total"] - self.requests,
             "raw": self.timings,
         }
 

@@ -1,0 +1,130 @@
+"""onnxruntime-genai on a CPU."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime_genai
+
+from evidence.engines import recording, tiny
+
+PACKAGES = ("numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.32.0", "onnxruntime-genai==0.18.0")
+
+_TOTALS = {
+    "tokens": "tokens_emitted",
+    "steps": "rounds",
+    "drafted": "draft_tokens_proposed",
+    "accepted": "draft_tokens_accepted",
+}
+_REST = "standard_fallback_steps"
+
+
+class Loaded:
+    """A model, by a `genai_config.json` that names both files."""
+
+    def __init__(self, pair: Path, **speculative: int) -> None:
+        def decoder(role: str) -> dict[str, Any]:
+            parts = ("key", "value")
+            return {
+                "session_options": {"provider_options": [], "intra_op_num_threads": 1},
+                "filename": f"{role}.onnx",
+                "head_size": tiny.WIDTH // tiny.HEADS,
+                "hidden_size": tiny.WIDTH,
+                "num_attention_heads": tiny.HEADS,
+                "num_hidden_layers": 1,
+                "num_key_value_heads": tiny.HEADS,
+                "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask"}
+                | {f"past_{part}_names": f"past_key_values.%d.{part}" for part in parts},
+                "outputs": {"logits": "logits"}
+                | {f"present_{part}_names": f"present.%d.{part}" for part in parts},
+            }
+
+        model = {
+            "type": "llama",
+            "vocab_size": tiny.VOCABULARY,
+            "context_length": tiny.CONTEXT,
+            "bos_token_id": tiny.BOS,
+            "eos_token_id": tiny.EOS,
+            "pad_token_id": 3,
+            "decoder": decoder("target"),
+        }
+        if "max_draft_tokens" in speculative and "ngram_size" not in speculative:
+            model["draft"] = decoder("draft")
+        search = {"past_present_share_buffer": False, "max_length": tiny.CONTEXT}
+        config = {"model": model, "search": search}
+        (pair / "genai_config.json").write_text(json.dumps(config))
+        self.model = onnxruntime_genai.Model(str(pair))
+        self.speculative, self.totals, self.last = speculative, Counter(), {}
+
+    def write(
+        self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
+    ) -> list[list[int]]:
+        texts = []
+        for i, prompt in enumerate(prompts):
+            given = onnxruntime_genai.GeneratorParams(self.model)
+            given.set_search_options(max_length=len(prompt) + length, random_seed=seed + i)
+            if temperature > 0:
+                given.set_search_options(
+                    do_sample=True, temperature=temperature, top_k=tiny.VOCABULARY, top_p=1.0
+                )
+            if self.speculative:
+                given.set_speculative_options(**self.speculative)
+            run = onnxruntime_genai.Generator(self.model, given)
+            run.append_tokens(np.array(prompt, dtype=np.int32))
+            while not run.is_done():
+                run.generate_next_token()
+            texts.append(run.get_sequence(0).tolist()[len(prompt) :])
+            if self.speculative:
+                self.last = run.get_speculative_stats()
+                self.totals.update({key: self.last[word] for key, word in _TOTALS.items()})
+                self.totals["rounds"] += self.last["rounds"] + self.last[_REST]
+                self.totals["calls"] += self.last["target_forward_passes"] + self.last[_REST]
+        return texts
+
+    def told(self) -> dict[str, Any]:
+        shown = (*_TOTALS.values(), _REST, "draft_tokens_evaluated", "acceptance_rate")
+        return {**self.totals, "raw": {word: self.last.get(word) for word in shown}}
+
+
+def _with(**speculative: int) -> recording.Open:
+    return lambda pair, drafting: Loaded(pair, **(speculative if drafting else {}))
+
+
+CASES = (
+    *(
+        recording.Case(
+            name="draft model",
+            rule="rejection",
+            drafts=drafts,
+            options=f"model.draft, max_draft_tokens={drafts}",
+            first="step",
+            open=_with(max_draft_tokens=drafts),
+        )
+        for drafts in (1, 4)
+    ),
+    recording.Case(
+        name="draft model, adaptive",
+        rule="rejection-adaptive",
+        drafts=4,
+        options="max_draft_tokens=4, min_adaptive_k=1",
+        first="step",
+        open=_with(max_draft_tokens=4, min_adaptive_k=1),
+    ),
+    recording.Case(
+        name="n-grams",
+        rule="match-text",
+        drafts=4,
+        options="ngram_size=2, max_draft_tokens=4",
+        first="step",
+        open=_with(ngram_size=2, max_draft_tokens=4),
+    ),
+)
+
+if __name__ == "__main__":
+    onnxruntime_genai.disable_telemetry_events()
+    recording.run(PACKAGES, CASES, tiny.write_onnx)
