@@ -196,6 +196,7 @@ def run(
         "packages": {
             name: importlib.metadata.version(name)
             for name in (package.split("==")[0].split("[")[0] for package in packages)
+            if name[0] != "-"
         },
         "machine": machine(),
         "install_seconds": options.install_seconds,

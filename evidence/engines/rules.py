@@ -45,6 +45,7 @@ def favourite(logits: Matrix) -> Matrix:
 
 
 RULES = {
+    "none": Rule("plain sampling"),
     "rejection": Rule(
         "rejection, min(p, q)", lambda p, z, t: np.minimum(p, law(z, t))
     ),
@@ -54,6 +55,7 @@ RULES = {
     "rejection-squared": Rule(
         "rejection, q at T²", lambda p, z, t: np.minimum(p, law(z, t * t))
     ),
+    "rejection-adaptive": Rule("rejection, min(p, q), lengths adapt"),
     "match-argmax": Rule(
         "match with the target's sample, argmax drafts", lambda p, z, t: p * favourite(z)
     ),

@@ -30,11 +30,15 @@ class Server:
         given.model.path = str(pair / "target")
         given.n_ctx, given.n_parallel, given.warmup = tiny.CONTEXT, 1, False
         given.endpoint_metrics, given.verbosity = True, -1
+        for threads in (given.cpuparams, given.cpuparams_batch):
+            threads.n_threads = 1
         if kind is not None:
             given.speculative.types = [kind]
         if kind == _KINDS.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE:
             given.speculative.draft.mparams.path = str(pair / "draft")
             given.speculative.draft.n_max = drafts
+            given.speculative.draft.cpuparams.n_threads = 1
+            given.speculative.draft.cpuparams_batch.n_threads = 1
             for name, value in settings.items():
                 setattr(given.speculative.draft, name, value)
         if kind == _KINDS.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE:
