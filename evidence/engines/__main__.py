@@ -65,7 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
             python, seconds = installed(name, known[name])
             command = [python, "-m", f"evidence.engines.runners.{name}"]
             out = page.RESULTS / f"{name}.json"
-            subprocess.run([*command, out, f"--install-seconds={seconds}"], check=True, cwd=page.ROOT)
+            subprocess.run(
+                [*command, out, f"--install-seconds={seconds}"], check=True, cwd=page.ROOT
+            )
         except subprocess.CalledProcessError as error:
             failures += 1
             print(f"{name}: {error}", file=sys.stderr)

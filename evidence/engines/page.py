@@ -108,8 +108,12 @@ def judge(record: dict[str, Any], found: Result) -> Verdict:
         if accepted is not None and steps:
             rows = accepted(target, logits["draft"], found.temperature)
             mean, deviation = _steps(found, target, rows, record)
-            within = (found.tokens - firsts) / (mean + DEVIATIONS * deviation * np.array([0, 1, -1]))
-            predicted = Estimate(*within, found.texts, math.erf(DEVIATIONS / 2**0.5), "tokens a step")
+            within = (found.tokens - firsts) / (
+                mean + DEVIATIONS * deviation * np.array([0, 1, -1])
+            )
+            predicted = Estimate(
+                *within, found.texts, math.erf(DEVIATIONS / 2**0.5), "tokens a step"
+            )
             agrees = bool(abs(steps - mean) <= DEVIATIONS * deviation)
     return Verdict(
         found, lossless, variation, predicted, counted, agrees, tuple(_notes(found, firsts))
@@ -147,7 +151,10 @@ def _law(found: Result, target: NDArray[np.float64], last: int) -> tuple[bool, E
 
 
 def _steps(
-    found: Result, target: NDArray[np.float64], accepted: NDArray[np.float64], record: dict[str, Any]
+    found: Result,
+    target: NDArray[np.float64],
+    accepted: NDArray[np.float64],
+    record: dict[str, Any],
 ) -> tuple[float, float]:
     """Compute mean and standard deviation of the number of steps of all texts together."""
     if found.first == "step":

@@ -201,7 +201,9 @@ def run(
         "machine": machine(),
         "install_seconds": options.install_seconds,
         **{
-            role: (tiny.UNIT * tiny.logits(seed)[tiny.SPECIAL :, tiny.SPECIAL :]).astype(int).tolist()
+            role: (tiny.UNIT * tiny.logits(seed)[tiny.SPECIAL :, tiny.SPECIAL :])
+            .astype(int)
+            .tolist()
             for role, seed in (("target", 0), ("draft", 1))
         },
         "last": tiny.PROMPT[-1] - tiny.SPECIAL,
@@ -213,7 +215,9 @@ def run(
 
 def machine() -> dict[str, object]:
     """Return processor, cores and Python of this machine."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    lines = (
+        Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    )
     models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     return {
         "processor": models[0] if models else platform.processor(),

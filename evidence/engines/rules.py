@@ -46,15 +46,11 @@ def favourite(logits: Matrix) -> Matrix:
 
 RULES = {
     "none": Rule("plain sampling"),
-    "rejection": Rule(
-        "rejection, min(p, q)", lambda p, z, t: np.minimum(p, law(z, t))
-    ),
+    "rejection": Rule("rejection, min(p, q)", lambda p, z, t: np.minimum(p, law(z, t))),
     "rejection-top-10": Rule(
         "rejection, q of the draft's 10 likeliest", lambda p, z, t: np.minimum(p, law(z, t, 10))
     ),
-    "rejection-squared": Rule(
-        "rejection, q at T²", lambda p, z, t: np.minimum(p, law(z, t * t))
-    ),
+    "rejection-squared": Rule("rejection, q at T²", lambda p, z, t: np.minimum(p, law(z, t * t))),
     "rejection-adaptive": Rule("rejection, min(p, q), lengths adapt"),
     "match-argmax": Rule(
         "match with the target's sample, argmax drafts", lambda p, z, t: p * favourite(z)

@@ -181,7 +181,10 @@ def write_onnx(folder: Path, seed: int, attention: float) -> Path:
     angles = np.outer(np.arange(CONTEXT), 10000.0 ** (-2 * np.arange(size // 2) / size))
     constants = {name: value.T if value.ndim == 2 else value for name, value in tensors.items()}
     constants["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"]
-    constants |= {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    constants |= {
+        "cos": np.cos(angles).astype(np.float32),
+        "sin": np.sin(angles).astype(np.float32),
+    }
     constants |= {"one": np.array([1]), "second": np.array(1)}
     nodes = []
 
@@ -202,13 +205,25 @@ def write_onnx(folder: Path, seed: int, attention: float) -> Path:
     before = node("Sub", count, "one", out="before")
     lengths = node("Cast", before, out="lengths", to=TensorProto.INT32)
     shape = node("Shape", "attention_mask", out="mask_shape")
-    total = node("Cast", node("Gather", shape, "second", out="all"), out="total", to=TensorProto.INT32)
+    total = node(
+        "Cast", node("Gather", shape, "second", out="all"), out="total", to=TensorProto.INT32
+    )
     x = node("Gather", "model.embed_tokens.weight", "input_ids", out="embedded")
     h = norm(x, f"{layer}input_layernorm")
     q, k, v = (product(h, f"{layer}self_attn.{letter}_proj") for letter in "qkv")
     seen = node(
         "GroupQueryAttention",
-        *(q, k, v, "past_key_values.0.key", "past_key_values.0.value", lengths, total, "cos", "sin"),
+        *(
+            q,
+            k,
+            v,
+            "past_key_values.0.key",
+            "past_key_values.0.value",
+            lengths,
+            total,
+            "cos",
+            "sin",
+        ),
         out="seen present.0.key present.0.value",
         domain="com.microsoft",
         num_heads=HEADS,
@@ -235,5 +250,7 @@ def write_onnx(folder: Path, seed: int, attention: float) -> Path:
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    save_model(helper.make_model(graph, opset_imports=sets, ir_version=10), folder.with_suffix(".onnx"))
+    save_model(
+        helper.make_model(graph, opset_imports=sets, ir_version=10), folder.with_suffix(".onnx")
+    )
     return folder

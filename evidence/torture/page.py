@@ -230,6 +230,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.trees.ExploredBound": "a result",
     "otm.engines.LengthCheck": "a result",
     "otm.engines.RecordDifference": "a result",
+    "otm.engines.StepRecord": "writes; read again in tests/engines/test_recording.py",
     "otm.engines.compare_records": "by simulation (tests/engines/test_difference.py)",
     "otm.engines.parse_models": "`otm.engines.parse_acceptance`, by model",
     "otm.engines.read_models": "`otm.engines.read_acceptance`, by model",

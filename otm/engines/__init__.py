@@ -11,6 +11,7 @@ from otm.engines.planning import (
     vllm_lengths,
 )
 from otm.engines.positions import PositionAcceptance
+from otm.engines.recording import StepRecord
 from otm.engines.records import (
     AcceptanceRecord,
     LengthCheck,
@@ -43,6 +44,7 @@ __all__ = [
     "MeanPlan",
     "PositionAcceptance",
     "RecordDifference",
+    "StepRecord",
     "SurvivalBounds",
     "TokensBounds",
     "TokensEstimate",

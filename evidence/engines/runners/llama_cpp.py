@@ -78,7 +78,9 @@ class Server:
 
 def _with(kind: str, **settings: Any) -> recording.Open:
     number = getattr(_KINDS, f"COMMON_SPECULATIVE_TYPE_{kind}")
-    return lambda pair, drafting: Server(pair, kind=number, **settings) if drafting else Server(pair)
+    return lambda pair, drafting: (
+        Server(pair, kind=number, **settings) if drafting else Server(pair)
+    )
 
 
 CASES = (

@@ -4,9 +4,9 @@ Text is read as if somebody hostile had written it: size, nesting and duplicate 
 before a form sees them, and numbers that JSON does not know (engines write NaN where nothing was
 drafted) count as missing. Nothing is executed or unpickled.
 
-What a record comes wrapped in is taken off here, below all forms: compression, UTF-16, line ends,
-colours of a terminal, and JSON around the lines of a log (Docker, journald, Loki). Of a long log
-only the lines with a word that some form reads are kept.
+What a record comes wrapped in is taken off here, below all forms: compression, Parquet, UTF-16,
+line ends, colours of a terminal, and JSON around the lines of a log (Docker, journald, Loki). Of a
+long log only the lines with a word that some form reads are kept.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ _JSON = re.compile(r'\s*(?:[{"]|\[\s*[\[{"])')
 
 Read = TypeVar("Read")
 
+_TABLE = re.compile(r"[ \t]*[\w\"-]+(?:,[ \t]*[\w\"-]+)+[ \t]*\r?\n")
+"""The head of a CSV table, whose rows are no lines of a log."""
+
 _PACKED: dict[bytes, Callable[[Any], Any]] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open}
 
 
@@ -91,7 +94,7 @@ def _text_of(path: Path) -> str:
             head = text.read(_WHOLE)
             if len(head) < _WHOLE:
                 return head
-            if not _JSON.match(head) and "\n" in head:
+            if not _JSON.match(head) and not _TABLE.match(head) and "\n" in head:
                 return _in_a_row(_kept_lines(text, head))
             rest = text.read(MAX_TEXT + 1 - len(head))
     if len(head) + len(rest) > MAX_TEXT:
@@ -106,6 +109,8 @@ def _unpacked(file: Any, start: bytes) -> Any:
     """Return the stream of a file, decompressed if its first bytes say that it is compressed."""
     if start[:2] in _PACKED:
         return _PACKED[start[:2]](file)
+    if start == b"PAR1":
+        return io.BufferedReader(io.BytesIO(_rows_of_parquet(file.read())))
     if start != b"\x28\xb5\x2f\xfd":
         return file
     for name in ("compression.zstd", "backports.zstd"):  # from Python 3.14, and before
@@ -117,6 +122,18 @@ def _unpacked(file: Any, start: bytes) -> Any:
         "Reading a .zst file needs Python 3.14 or the package backports.zstd; neither is here. "
         "Unpack it: zstd -dc FILE | otm plan -"
     )
+
+
+def _rows_of_parquet(content: bytes) -> bytes:
+    """Return a Parquet table as JSON lines."""
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise InvalidParameter(
+            "Reading Parquet needs the package pyarrow, which is not here. Write JSON lines or CSV."
+        ) from error
+    rows = parquet.read_table(io.BytesIO(content)).to_pylist()
+    return "\n".join(json.dumps(row, default=str) for row in rows).encode()
 
 
 def _kept_lines(text: IO[str], head: str) -> Iterator[str]:

@@ -5,6 +5,7 @@
 * llama.cpp, "eval time = 2187.50 ms / 125 tokens", or "predicted_ms" and "predicted_n" of its
   responses: one request; the first token is the prompt's.
 * TensorRT-LLM, "iterLatencyMS" beside "specDecodingStats": an iteration over its tokens a request.
+* Steps, one a line, "seconds": over a step's tokens, of unknown many requests, counted as 0.
 * AIPerf, "inter_token_latency": its mean in ms, of unknown many requests, counted as 0.
 * Drafts by themselves: vLLM V0, "average_time_per_proposal_tok_ms=3.57"; llama.cpp, "#gen tokens =
   20, … dur(b,g,a) = 0.004, 1.0, 0.1 ms", the second over the first.
@@ -23,6 +24,7 @@ import numpy as np
 from otm.engines.records.document import Document, count, number
 from otm.engines.records.llama_cpp import eval_times
 from otm.engines.records.record import Times
+from otm.engines.records.steps import seconds_of_tokens
 
 _SGLANG = "#running-req"
 _RUNNING = {
@@ -69,6 +71,7 @@ def _tokens(document: Document) -> Iterator[tuple[int, float]]:
             if running and rate:
                 yield running, running / rate
     yield from eval_times(document)
+    yield from seconds_of_tokens(document)
     for timings in document.objects("predicted_n", "predicted_ms", "draft_n"):
         tokens = count(timings["predicted_n"], "predicted_n") - 1
         if tokens > 0:
