@@ -79,7 +79,15 @@ def _answer(options: SimpleNamespace, record: AcceptanceRecord, *, as_json: bool
     if not record.measured:
         return _of_mean(options, record, costs, as_json=as_json)
     if costs is None:
-        plans = _by_ratio(options, record)
+        plans = [
+            plan_lengths(
+                record,
+                CostSurface.flat(draft=ratio, target=1.0),
+                extend=options.extend,
+                confidence=options.confidence,
+            )
+            for ratio in COST_RATIOS
+        ]
         if as_json:
             ratios = dict(zip(map(str, COST_RATIOS), plans, strict=True))
             return _json(options, record, {"by_draft_cost": ratios})
@@ -508,19 +516,6 @@ def _mean_tables(plans: dict[str, MeanPlan], ratios: bool) -> Iterator[str]:
             lists = ([n for n in each if n] for each in (plan.pays, plan.could_pay))
             rows.append((name, ran, *(" ".join(map(str, each[:12])) for each in lists)))
         yield from columns(rows, right=(0, 1))
-
-
-def _by_ratio(options: SimpleNamespace, record: AcceptanceRecord) -> list[LengthPlan]:
-    """Plan for a range of costs."""
-    return [
-        plan_lengths(
-            record,
-            CostSurface.flat(draft=ratio, target=1.0),
-            extend=options.extend,
-            confidence=options.confidence,
-        )
-        for ratio in COST_RATIOS
-    ]
 
 
 def _without_costs(

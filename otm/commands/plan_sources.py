@@ -131,7 +131,7 @@ def _watched(options: SimpleNamespace) -> AcceptanceRecord:
         view.say("")
     if view.last is None:
         raise KeyboardInterrupt
-    return AcceptanceRecord.together(view.windows or [view.last])
+    return AcceptanceRecord.together(view.seen or [view.last])
 
 
 @dataclasses.dataclass
@@ -140,22 +140,15 @@ class _View:
 
     Attributes:
         stream: where lines go.
-        ended: what was seen before each restart of the server.
-        first, last: the scrapes that what was seen since lies between; no first one after a
+        seen: what was seen since the first scrape, a record for each start of the server.
+        first, last: the scrapes that the last of these lies between; no first one after a
             restart, when counters begin at 0.
     """
 
     stream: TextIO
-    ended: list[AcceptanceRecord] = dataclasses.field(default_factory=list)
+    seen: list[AcceptanceRecord] = dataclasses.field(default_factory=list)
     first: AcceptanceRecord | None = None
     last: AcceptanceRecord | None = None
-
-    @property
-    def windows(self) -> list[AcceptanceRecord]:
-        """The records of what was seen since the first scrape, one for each start of the server."""
-        if self.last is None or self.last is self.first:
-            return self.ended
-        return [*self.ended, self.last if self.first is None else self.last.since(self.first)]
 
     def add(self, now: AcceptanceRecord) -> None:
         """Take another scrape, and print the window since the last one."""
@@ -170,12 +163,14 @@ class _View:
         if now.weight == self.last.weight:
             self.say(f"{0:9} steps")
             return
-        before = AcceptanceRecord.together(self.windows or [self.last])
+        before = AcceptanceRecord.together(self.seen or [self.last])
         try:
             window = now.since(self.last)
+            del self.seen[-1:]
         except InvalidParameter:
             self.say("counters fell: the server was started anew")
-            self.ended, self.first, window = list(map(_earlier, self.windows)), None, now
+            self.seen, self.first, window = list(map(_earlier, self.seen)), None, now
+        self.seen.append(now if self.first is None else now.since(self.first))
         self.last = now
         self.say(_line(before, window))
 

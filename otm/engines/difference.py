@@ -186,10 +186,10 @@ class _Mean:
             accepted, calls = np.array([(one.accepted, one.calls) for one in record.parts]).T
             rest = 1.0 + (accepted.sum() - accepted) / (calls.sum() - calls)
             names = [part.name for part in record.parts]
-            if len(set(names)) == len(names) and not all(map(_NUMBERED.fullmatch, names)):
-                rest = rest[np.argsort(names)]
-                return cls(record.mean, "request", rest, np.ones(len(rest)), tuple(sorted(names)))
-            return cls(record.mean, "request", rest, np.ones(len(rest)))
+            if len(set(names)) < len(names) or all(map(_NUMBERED.fullmatch, names)):
+                return cls(record.mean, "request", rest, np.ones(len(rest)))
+            rest = rest[np.argsort(names)]
+            return cls(record.mean, "request", rest, np.ones(len(rest)), tuple(sorted(names)))
         if record.measured and record.counted:
             found = estimate_tokens(record)
             if found.clusters == "step":

@@ -371,7 +371,7 @@ def integers(value: object, name: str) -> list[int]:
 
 
 def contiguous(positions: Iterable[int], *, first: int = 0) -> list[int]:
-    """Return the order of positions, which must run from the first one without a gap.
+    """Return the order of positions, which must run from the first one without a gap, each once.
 
     >>> contiguous([1, 0, 2])
     [0, 1, 2]
@@ -379,8 +379,8 @@ def contiguous(positions: Iterable[int], *, first: int = 0) -> list[int]:
     ordered = sorted(positions)
     if not ordered or ordered != list(range(first, first + len(ordered))):
         raise InvalidParameter(
-            f"Positions must run from {first} without a gap; got {ordered[:8]}. Fill in the "
-            "missing ones."
+            f"Positions must run from {first} without a gap, each once; got {ordered[:8]}. Fill in "
+            "the missing ones, and keep one run."
         )
     return ordered
 

@@ -27,8 +27,8 @@ def _read(document: Document) -> AcceptanceRecord:
     names = [name for name in (document.rows[0] if document.rows else ()) if name]
     of_rows = _one_chain if "position" in names else _chain_of_each_row
     parts = tuple(
-        Tally.of_rates(chain.survival, name=f"run {i}")
-        for i, chain in enumerate(of_rows(document.rows, names), start=1)
+        Tally.of_rates(PositionAcceptance(rates).survival, name=f"run {i}")
+        for i, rates in enumerate(of_rows(document.rows, names), start=1)
     )
     return AcceptanceRecord(
         form="CSV by position",
@@ -39,7 +39,7 @@ def _read(document: Document) -> AcceptanceRecord:
     )
 
 
-def _one_chain(rows: Rows, names: Sequence[str]) -> list[PositionAcceptance]:
+def _one_chain(rows: Rows, names: Sequence[str]) -> list[list[float]]:
     """Return survival from rows with a position, and a rate or two counts."""
     rate = next((name for name in _RATE_COLUMNS if name in names), None)
     if rate is None and not {"accepted", "drafts"} <= set(names):
@@ -47,26 +47,21 @@ def _one_chain(rows: Rows, names: Sequence[str]) -> list[PositionAcceptance]:
             "Beside position there must be acceptance_rate, or accepted and drafts; got "
             f"{names[:8]}. Add them."
         )
-    found: dict[int, float] = {}
-    for row in rows:
-        position = count(row["position"], "position")
-        if position in found:
-            raise InvalidParameter(
-                f"Every position may occur once; {position} occurs again. Keep one run."
-            )
-        if rate is not None:
-            found[position] = number(row[rate], rate)
-        else:
-            drafts = number(row["drafts"], "drafts")
-            if not drafts:
-                raise InvalidParameter(
-                    "drafts must be above 0 to divide by; got 0. Leave such rows out."
-                )
-            found[position] = number(row["accepted"], "accepted") / drafts
-    return [PositionAcceptance([found[position] for position in _from_0_or_1(found)])]
+    positions = [count(row["position"], "position") for row in rows]
+    rates = [_divided(row) if rate is None else number(row[rate], rate) for row in rows]
+    by_position = dict(zip(positions, rates, strict=True))
+    return [[by_position[position] for position in _from_0_or_1(positions)]]
 
 
-def _chain_of_each_row(rows: Rows, names: Sequence[str]) -> list[PositionAcceptance]:
+def _divided(row: dict[str, str]) -> float:
+    """Return accepted drafts over drafts."""
+    drafts = number(row["drafts"], "drafts")
+    if not drafts:
+        raise InvalidParameter("drafts must be above 0 to divide by; got 0. Leave such rows out.")
+    return number(row["accepted"], "accepted") / drafts
+
+
+def _chain_of_each_row(rows: Rows, names: Sequence[str]) -> list[list[float]]:
     """Return survival from rows with a column for each position."""
     matches = ((_COLUMN.fullmatch(name), name) for name in names)
     by_position = {int(match.group(1)): name for match, name in matches if match}
@@ -76,8 +71,7 @@ def _chain_of_each_row(rows: Rows, names: Sequence[str]) -> list[PositionAccepta
         cells = [row[name].strip() for name in columns]
         while cells and not cells[-1]:
             cells.pop()
-        rates = [number(cell, name) for cell, name in zip(cells, columns, strict=False)]
-        chains.append(PositionAcceptance(rates))
+        chains.append([number(cell, name) for cell, name in zip(cells, columns, strict=False)])
     return chains
 
 

@@ -235,10 +235,12 @@ def _refusal(document: Document, times: Times | None) -> str:
     if word is None:
         for engine, (mark, option) in _WITHOUT.items():
             if mark.search(text):
-                return (
-                    f"A record tells of drafts; this is {engine}'s, but speculation is off. "
-                    f"Start the engine with {option}.{_plain_words(times)}"
-                )
+                told = f"A record tells of drafts; this is {engine}'s, but speculation is off. "
+                told += f"Start the engine with {option}."
+                if times is not None:
+                    ms, running = 1e3 * times.token[times.usual], times.usual or "some"
+                    told += f" Its {ms:.4g} ms a token, {running} running, is a --target-ms."
+                return told
         names = ", ".join(form.name for form in FORMS)
         return (
             "A record tells of drafts; there is no word of them in this text. Pass a record of one "
@@ -280,11 +282,3 @@ def _line_at(text: str, place: int) -> str:
     """Return the line of a text around a place, cut to 100 characters."""
     start = text.rfind("\n", 0, place) + 1
     return text[max(start, place - 60) :].partition("\n")[0].strip()[:100]
-
-
-def _plain_words(times: Times | None) -> str:
-    """Describe the cost of a target call, from a log without speculation."""
-    if times is None:
-        return ""
-    ms = 1e3 * times.token[times.usual]
-    return f" Its {ms:.4g} ms a token, {times.usual or 'some'} running, is a --target-ms."
