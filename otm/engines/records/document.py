@@ -201,7 +201,7 @@ class Document:
         object.__setattr__(self, "text", _plain(text))
 
     def once(self, read: Callable[[Document], Read]) -> Read:
-        """Return what a function reads in the text, reading it the first time only."""
+        """Return the result of a function of the document, which is called the first time only."""
         if read not in self.known:
             self.known[read] = read(self)
         found: Read = self.known[read]
