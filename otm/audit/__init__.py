@@ -50,6 +50,7 @@ fails. On the command line: ``otm audit module:function``.
 """
 
 from otm.audit.acceptance_audit import acceptance_counts
+from otm.audit.as_hf import as_hf
 from otm.audit.batteries import battery
 from otm.audit.blocks import (
     BlockBatchCandidate,
@@ -102,6 +103,7 @@ __all__ = [
     "TreeCandidate",
     "VerifierCandidate",
     "acceptance_counts",
+    "as_hf",
     "assert_lossless",
     "battery",
     "classify",

@@ -1,0 +1,107 @@
+"""Code written for transformers' models, with their caches, is audited exactly."""
+
+import numpy as np
+import pytest
+
+import otm
+from otm import audit
+from otm.audit.generations import ToyLanguage
+
+torch = pytest.importorskip("torch")
+PROMPT = torch.tensor([[0]])
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Laws that depend on every token and its place."""
+    rng = np.random.default_rng(5)
+    return [ToyLanguage(rng.dirichlet([1.0, 1.0], size=5)) for _ in range(2)]
+
+
+def speculative(draft, target, *, temperature=1.0, crop_by=0, shift=0):
+    """Write two iterations of a draft each, as public loops do: a cache for each model."""
+
+    def law(output):
+        return torch.softmax(output.logits[0, -1] / temperature, -1)
+
+    text, after_draft, after_target = [], draft(PROMPT), target(PROMPT)
+    caches = [after_draft.past_key_values, after_target.past_key_values]
+    for _ in range(2):
+        p, q = law(after_draft), law(after_target)
+        x, kept = torch.multinomial(p, 1), caches[1].get_seq_length()
+        places = torch.arange(kept, kept + 1)[None] + shift
+        checked = target(x[None], past_key_values=caches[1], position_ids=places)
+        draft(x[None], past_key_values=caches[0])
+        if torch.rand(()) * p[x] < q[x]:
+            text.append(int(x))
+            kept, rest = kept + 1, law(checked)
+        else:
+            rest = (q - p).clamp(min=0)
+        text.append(int(torch.multinomial(rest, 1)))
+        if crop_by is not None:
+            for cache in caches:
+                cache.crop(kept + crop_by)
+        given = torch.tensor([text[-1:]])
+        after_draft = draft(given, past_key_values=caches[0])
+        after_target = target(given, past_key_values=caches[1])
+    return text
+
+
+@pytest.mark.parametrize(
+    ("faults", "verdict"),
+    [
+        ({}, "lossless"),
+        ({"temperature": 0.5}, "lossless"),
+        ({"crop_by": -1}, "not lossless"),
+        ({"crop_by": 1}, "not lossless"),
+        ({"crop_by": None}, "not lossless"),
+        ({"shift": 1}, "not lossless"),
+    ],
+    ids=["right", "at 1/2", "one too few", "one too many", "no crop", "shifted places"],
+)
+def test_the_cache_is_part_of_what_is_audited(pair, faults, verdict):
+    heat = faults.get("temperature", 1.0)
+
+    def step(draft_model, target_model, rng):
+        models = (audit.as_hf(one, temperature=heat) for one in (draft_model, target_model))
+        return speculative(*models, **faults)
+
+    draft, target = pair
+    found = audit.step(step, draft=draft, target=target, length=4, rng=0)
+    assert found.verdict == verdict and found.method == "branched"
+
+
+def test_logits_are_those_of_the_law_with_padding_masked(pair):
+    model, wanted = audit.as_hf(pair[0], temperature=2.0), pair[0].next([1, 0])
+    plain = model(torch.tensor([[0, 1, 0]])).logits[0, -1]
+    padded = torch.tensor([[1, 1, 1, 0, 1, 0], [0, 1, 0, 0, 1, 0]])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
+    several = model(padded, attention_mask=mask).logits[:, -1]
+    for logits in (plain, *several):
+        np.testing.assert_allclose(torch.softmax(logits / 2.0, -1), wanted, rtol=1e-14)
+    unmasked = torch.softmax(model(padded).logits[0, -1] / 2.0, -1).numpy()
+    assert abs(unmasked - wanted).max() > 0.01
+
+
+def test_a_cache_grows_and_may_be_pairs_of_keys_and_values(pair):
+    model, ids = audit.as_hf(pair[0]), torch.tensor([[0, 1, 0, 1]])
+    whole = model(ids).logits
+    first = model(ids[:, :2])
+    cache = first.past_key_values
+    rest = model(ids[:, 2:], past_key_values=cache)
+    assert rest.past_key_values is cache and cache.get_seq_length() == 4
+    assert torch.equal(torch.cat([first.logits, rest.logits], 1), whole)
+    cache.crop(-2)
+    pairs = tuple((keys[:, :, :2], values[:, :, :2]) for keys, values in cache)
+    again = model(ids[:, 2:], past_key_values=pairs)
+    assert torch.equal(again.logits, rest.logits) and len(again.past_key_values) == 1
+    assert again.past_key_values[0][0].shape == (1, 1, 4, 2)
+
+
+def test_what_is_no_model_is_told(pair):
+    with pytest.raises(otm.errors.InvalidParameter, match=r"got ndarray\. A step is handed"):
+        audit.as_hf(np.ones(2))
+    with pytest.raises(otm.errors.InvalidParameter, match="temperature"):
+        audit.as_hf(pair[0], temperature=0.0)
+    with pytest.raises(otm.errors.InvalidParameter, match=r"attention_mask must be \(1, 2\)"):
+        audit.as_hf(pair[0])(torch.tensor([[0, 1]]), attention_mask=torch.ones(1, 3))
