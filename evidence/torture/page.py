@@ -47,7 +47,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.show_versions": "a list of what is installed",
     "otm.prepare": "its rules are tried through `otm.kernel`, `otm.coupling` and `otm.sample`",
     "otm.from_callable": "holds a function; what it is found to accept is `otm.audit.exact`",
-    "otm.audit.as_hf": "held against its model (tests/audit/test_as_hf.py)",
+    "otm.audit.as_hf": "held against its model (tests/audit/test_hugging_face.py)",
     "otm.audit.tracing.TraceAborted": "an error",
     "otm.audit.tracing.TracedLaw": "a result",
     "otm.audit.tracing.contradicts_samples": "held against executions (tests/audit/tracing)",

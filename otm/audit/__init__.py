@@ -50,7 +50,6 @@ fails. On the command line: ``otm audit module:function``.
 """
 
 from otm.audit.acceptance_audit import acceptance_counts
-from otm.audit.as_hf import as_hf
 from otm.audit.batteries import battery
 from otm.audit.blocks import (
     BlockBatchCandidate,
@@ -67,6 +66,7 @@ from otm.audit.draft_noise import several_steps
 from otm.audit.end_to_end import StepCandidate, step
 from otm.audit.evidence import samples_needed, tokens_to_mismatch
 from otm.audit.generations import GenerationCandidate, generate
+from otm.audit.hugging_face import as_hf
 from otm.audit.log_audit import records_needed, server_log
 from otm.audit.logits import LogitCandidate
 from otm.audit.one_token import (

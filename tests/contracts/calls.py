@@ -391,6 +391,7 @@ CALLS: list[Call] = [
         audit.LogitCandidate,
         {"verify": first_matches, "order": "vllm", "temperatures": [1.0, 0.5], "name": "first"},
     ),
+    (audit.as_hf, {"model": sequence.ZerothOrder(P), "temperature": 0.5, "prompt": 1}),
     (audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}),
     (audit.server_log, {"records": LOGGED, "name": "x", "law": otm.IID(1), "errors": ERRORS}),
     (

@@ -9,8 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from otm.errors import InvalidParameter, MissingPackage
-from otm.pmf import check_real
-from otm.sequence.models import LanguageModel
+from otm.pmf import check_count, check_real
+from otm.sequence.models import LanguageModel, check_model
 
 
 def as_hf(model: LanguageModel, *, temperature: float = 1.0, prompt: int = 1) -> HfModel:
@@ -35,7 +35,7 @@ def as_hf(model: LanguageModel, *, temperature: float = 1.0, prompt: int = 1) ->
         where pairs are given. Other keywords are ignored.
 
     Raises:
-        InvalidParameter: unless temperature is positive, or without `next`.
+        InvalidParameter: unless temperature is positive, and the model has `next`.
         MissingPackage: without torch.
 
     Cost: a call of `model.next` for each new token.
@@ -46,13 +46,9 @@ def as_hf(model: LanguageModel, *, temperature: float = 1.0, prompt: int = 1) ->
     >>> model(torch.tensor([[0, 1]])).logits[0, -1].exp().tolist()
     [0.25, 0.75]
     """
-    check_real(temperature, name="temperature", low=0.0, open_low=True)
-    if not hasattr(model, "next"):
-        raise InvalidParameter(
-            f"as_hf wraps a model with next(tokens); got {type(model).__name__}. A step is handed "
-            "models: audit.StepCandidate(step), or --mode step."
-        )
-    return HfModel(model, temperature, prompt)
+    heat = check_real(temperature, name="temperature", low=0.0, open_low=True)
+    check_model(model, name="audited")
+    return HfModel(model, heat, check_count(prompt, name="prompt", minimum=0))
 
 
 @final
