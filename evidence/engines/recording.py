@@ -139,7 +139,7 @@ def result(case: Case, temperature: float, folder: Path) -> Result:
         prompts, length = [tiny.PROMPT] * case.texts, LENGTH
     session = case.open(pair, True)
     texts = session.write(prompts, length, temperature, 0)
-    told = session.told()
+    told = session.told() if case.drafts else {}
     found.texts, found.tokens = len(texts), sum(map(len, texts))
     found.raw = str(told.pop("raw", ""))[:400]
     found.counters = {name: int(value) for name, value in told.items() if value is not None}

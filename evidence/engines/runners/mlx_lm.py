@@ -72,6 +72,7 @@ CASES = tuple(
         drafts=drafts,
         options=f"num_draft_tokens={drafts}",
         first="step",
+        texts=recording.TEXTS // 2,
         open=lambda pair, drafting, drafts=drafts: Loaded(pair, drafts if drafting else 0),
     )
     for drafts in (2, 4)

@@ -92,7 +92,7 @@ CASES = (
         rule="match-argmax",
         drafts=4,
         options="draft_model, num_speculative_tokens 4",
-        texts=1_000,
+        texts=recording.TEXTS // 3,
         open=_with(method="draft_model", num_speculative_tokens=4),
     ),
     recording.Case(
@@ -100,7 +100,7 @@ CASES = (
         rule="rejection",
         drafts=4,
         options='draft_model, draft_sample_method "probabilistic", num_speculative_tokens 4',
-        texts=1_000,
+        texts=recording.TEXTS // 3,
         open=_with(
             method="draft_model", num_speculative_tokens=4, draft_sample_method="probabilistic"
         ),
@@ -110,7 +110,7 @@ CASES = (
         rule="match-text",
         drafts=4,
         options="ngram, prompt_lookup_max 2, num_speculative_tokens 4",
-        texts=1_000,
+        texts=recording.TEXTS // 3,
         open=_with(
             method="ngram", num_speculative_tokens=4, prompt_lookup_max=2, prompt_lookup_min=1
         ),

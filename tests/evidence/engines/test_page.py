@@ -1,0 +1,115 @@
+"""The page of engines that were run: it is what the committed records say, and they are judged
+rightly, whoever wrote them.
+"""
+
+import ast
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from evidence.engines import page
+from evidence.engines.__main__ import RUNNERS, engines
+from evidence.engines.recording import DEPTH, Result
+from evidence.engines.rules import law
+from evidence.engines.tiny import UNIT
+
+BIASED = {("openvino_genai", "draft model"), ("vllm", "draft model")}
+"""Engines whose sampled text is known not to be the target's, and the configuration."""
+
+RECORDS = page.records()
+FOUND = [(name, result) for name, record in RECORDS.items() for result in record["results"]]
+SAMPLED = [(name, result) for name, result in FOUND if result.temperature > 0]
+each = pytest.mark.parametrize("engine, result", SAMPLED, ids=lambda x: getattr(x, "options", x))
+
+
+def test_page_shows_the_committed_results():
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.page(text) == text, "run python -m evidence.engines --page"
+
+
+def test_records_are_small_and_of_the_pinned_packages():
+    packages = engines()
+    for name, record in RECORDS.items():
+        assert (page.RESULTS / f"{name}.json").stat().st_size < 60_000
+        pinned = dict(item.split("==") for item in packages[name] if "==" in item)
+        told = {key.split("[")[0]: number for key, number in pinned.items()}
+        assert record["packages"] == told
+        assert record["machine"]["processor"]
+
+
+@each
+def test_biased_engines_are_found_and_lossless_ones_are_not(engine, result):
+    verdict = page.judge(RECORDS[engine], result)
+    biased = any(engine == name and result.name.startswith(case) for name, case in BIASED)
+    assert verdict.lossless == (not biased)
+    if biased:
+        assert verdict.variation.low > 0.1
+    elif verdict.agrees is not None:
+        assert verdict.agrees
+
+
+def _record(texts, result):
+    """A record with these texts in the place of a result's."""
+    size = len(RECORDS["llama_cpp"]["target"])
+    places = np.ravel_multi_index(texts.T, (size,) * DEPTH)
+    counts = np.bincount(places, minlength=size**DEPTH)
+    return dataclasses.replace(result, sequences=" ".join(map(str, counts)), texts=len(texts))
+
+
+@pytest.mark.parametrize("share, lossless", [(0.0, True), (0.5, False), (1.0, False)])
+def test_verdict_on_texts_that_are_drawn_here(share, lossless):
+    """A share of every row is the draft's; the interval holds the exact distance."""
+    record, rng, texts = RECORDS["llama_cpp"], np.random.default_rng(8), 3_000
+    result = next(found for found in record["results"] if found.temperature == 1)
+    rows, other = (law(np.array(record[role]) / UNIT, 1.0) for role in ("target", "draft"))
+    mixed = (1 - share) * rows + share * other
+    found = np.empty((texts, DEPTH), dtype=int)
+    last = np.full(texts, record["last"])
+    for column in found.T:
+        column[:] = last = (rng.random((texts, 1)) > mixed[last].cumsum(axis=1)).sum(axis=1)
+    verdict = page.judge(record, _record(found, result))
+    assert verdict.lossless == lossless
+    start = record["last"]
+    pairs = [first[start][:, None] * first for first in (rows, mixed)]
+    assert verdict.variation.high >= abs(pairs[0] - pairs[1]).sum() / 2
+    triples = [pair[:, :, None] * first for pair, first in zip(pairs, (rows, mixed), strict=True)]
+    assert verdict.variation.low <= abs(triples[0] - triples[1]).sum() / 2
+
+
+def test_one_count_changed_by_hand_is_noticed():
+    record = RECORDS["llama_cpp"]
+    result = next(found for found in record["results"] if found.temperature > 0 and found.drafts)
+    counts = result.sequences.split()
+    counts[5] = str(int(counts[5]) + 1)
+    with pytest.raises(ValueError, match="add up"):
+        page.judge(record, dataclasses.replace(result, sequences=" ".join(counts)))
+    clean = page.judge(record, result).notes
+    for name in ("tokens", "accepted", "rounds"):
+        shift = 1 if name == "tokens" else 5_000
+        counters = result.counters | {name: result.counters[name] + shift}
+        changed = page.judge(record, dataclasses.replace(result, counters=counters))
+        assert changed.notes != clean
+    assert changed.agrees is False
+
+
+def test_runners_know_their_engine_alone():
+    """They run where nothing else is installed; what judges them runs where no engine is."""
+    beside = {"numpy", "evidence", "__future__"} | sys.stdlib_module_names
+    runners = sorted(RUNNERS.glob("[!_]*.py"))
+    assert {path.stem for path in runners} == set(engines()) >= set(RECORDS)
+    for path in (*runners, RUNNERS.parent / "recording.py", RUNNERS.parent / "tiny.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            tops = {name.split(".")[0] for name in names} - beside
+            allowed = path.parent == RUNNERS or path.stem == "tiny"
+            assert tops <= (
+                {"mlx", "mlx_lm", "onnx", "onnxruntime_genai", "openvino", "openvino_genai"}
+                | {"gguf", "torch", "transformers", "vllm", "xllamacpp"}
+                if allowed
+                else set()
+            )
+    json.dumps(dataclasses.asdict(Result("", "", 0, "", "", 0.0)))
