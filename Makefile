@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants corpus public-code lint pyright format hooks wheel docs benchmarks dist dist-install clean
+.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants corpus public-code engines lint pyright format hooks wheel docs benchmarks dist dist-install clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -55,6 +55,9 @@ corpus: $(STAMPS)/test ## which broken verifiers the audits find, and the usual 
 
 public-code: $(STAMPS)/test ## audits of public repositories in the folder CHECKOUTS; without one, how to fetch them
 	$(BIN)/python -m evidence.public_code $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
+
+engines: $(STAMPS)/test ## runs real engines on this CPU, each in an environment of its own, and renews docs/engines_run.md; ENGINE=llama.cpp one
+	$(BIN)/python -m evidence.engines $(ENGINE)
 
 format: $(STAMPS)/lint ## rewrites the sources in the house's format
 	$(BIN)/ruff check --fix .
