@@ -71,8 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         except subprocess.CalledProcessError as error:
             failures += 1
             print(f"{name}: {error}", file=sys.stderr)
-    text = page.PAGE.read_text(encoding="utf-8")
-    page.PAGE.write_text(page.page(text), encoding="utf-8")
+    page.PAGE.write_text(page.page(page.PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return int(failures > 0)
 
 

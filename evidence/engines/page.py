@@ -130,7 +130,7 @@ def _law(found: Result, target: NDArray[np.float64], last: int) -> tuple[bool, E
             f"{found.strange} strange texts, to {found.texts}; they are {counts.size} and add up "
             f"to {counts.sum()}. Run the engine again."
         )
-    logs, far, least, shown = [], False, 0.0, None
+    logs, far, least, shown = [], False, 0.0, Estimate(0.0, 0.0, 1.0, found.texts, 0.0, "")
     for depth in range(1, DEPTH + 1):
         mass = target[last]
         for _ in range(depth - 1):
@@ -144,7 +144,6 @@ def _law(found: Result, target: NDArray[np.float64], last: int) -> tuple[bool, E
         least = max(least, variation_at_least(seen, mass, uncertainty=UNCERTAINTY / DEPTH))
         if depth == SHOWN:
             shown = variation_interval(seen, mass, uncertainty=2 * UNCERTAINTY)
-    assert shown is not None
     lossless = not far and log_mean(*logs) < math.log(2 / FALSE_ALARM)
     most = max(float(shown.high), least)
     return lossless, dataclasses.replace(shown, low=least, high=most)
@@ -231,8 +230,8 @@ def table(record: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in record["packages"].items())
     machine = record["machine"]
     head = (
-        f"{packages}; Python {machine['python']}, {machine['processor']}, {machine['cores']} cores; "
-        f"installed in {record['install_seconds']:.0f} s."
+        f"{packages}; Python {machine['python']}, {machine['processor']}, {machine['cores']} "
+        f"cores; installed in {record['install_seconds']:.0f} s."
     )
     rows = (cells(judge(record, found)) for found in record["results"])
     return f"{head}\n\n{markdown(HEAD, rows)}"

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -133,10 +134,8 @@ def result(case: Case, temperature: float, folder: Path) -> Result:
     found = Result(**given | {"temperature": temperature})
     start = time.perf_counter()
     pair = folder / ("contextual" if temperature == 0 else "plain")
-    if temperature == 0:
-        prompts, length = tiny.PROMPTS, LONG
-    else:
-        prompts, length = [tiny.PROMPT] * case.texts, LENGTH
+    sampled = ([tiny.PROMPT] * case.texts, LENGTH)
+    prompts, length = sampled if temperature > 0 else (tiny.PROMPTS, LONG)
     session = case.open(pair, True)
     texts = session.write(prompts, length, temperature, 0)
     told = session.told() if case.drafts else {}
@@ -178,8 +177,15 @@ def run(
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     results = []
-    control = Case("no drafts", "none", 0, "", lambda pair, _: cases[0].open(pair, False))
-    control = dataclasses.replace(control, texts=cases[0].texts, temperatures=(1.0, 0.7))
+    control = Case(
+        name="no drafts",
+        rule="none",
+        drafts=0,
+        options="",
+        open=lambda pair, _: cases[0].open(pair, False),
+        temperatures=(1.0, 0.7),
+        texts=cases[0].texts,
+    )
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for name, attention in (("plain", 0.0), ("contextual", 1.5)):
@@ -215,12 +221,10 @@ def run(
 
 def machine() -> dict[str, object]:
     """Return processor, cores and Python of this machine."""
-    lines = (
-        Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
-    )
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    model = re.search(r"model name\s*: (.+)", told)
     return {
-        "processor": models[0] if models else platform.processor(),
+        "processor": model[1] if model else platform.processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
     }

@@ -88,8 +88,7 @@ def calls(
     >>> calls(half, half / 2, drafts=1, last=0, length=2)  # one step or two
     (1.5, 0.25)
     """
-    size = len(target)
-    first, second = [np.zeros(size)], [np.zeros(size)]
+    first, second = [np.zeros(len(target))], [np.zeros(len(target))]
     ends = [np.linalg.matrix_power(accepted, j) @ (target - accepted) for j in range(drafts)]
     ends.append(np.linalg.matrix_power(accepted, drafts) @ target)
     for left in range(1, length + 1):

@@ -131,33 +131,37 @@ def pieces() -> list[str]:
 
 
 def write_gguf(path: Path, seed: int, attention: float, *, half: bool = False) -> Path:
-    """Write a model as a GGUF file, matrices in half precision if asked for."""
+    """Write a model as a GGUF file; `half` is the kind that OpenVINO reads."""
     import gguf
 
     file = gguf.GGUFWriter(path, "llama")
-    file.add_context_length(CONTEXT)
-    file.add_embedding_length(WIDTH)
-    file.add_block_count(1)
-    file.add_feed_forward_length(HIDDEN)
-    file.add_head_count(HEADS)
-    file.add_head_count_kv(HEADS)
-    file.add_layer_norm_rms_eps(1e-6)
-    file.add_rope_dimension_count(WIDTH // HEADS)
-    file.add_rope_freq_base(10000.0)
-    file.add_vocab_size(VOCABULARY)
-    file.add_file_type(int(half))  # llama.cpp's numbers of types: 0 is float32, 1 float16
-    if half:
-        file.add_tokenizer_model("gpt2")
-        file.add_tokenizer_pre("default")
-        file.add_token_merges(["a b"])
-    else:
-        file.add_tokenizer_model("llama")
-    file.add_token_list(pieces())
-    file.add_token_scores([0.0] * VOCABULARY)
-    file.add_token_types([2, 3, 3] + [1] * (VOCABULARY - 3))
-    file.add_bos_token_id(BOS)
-    file.add_eos_token_id(EOS)
-    file.add_unk_token_id(0)
+    settings = {
+        "context_length": CONTEXT,
+        "embedding_length": WIDTH,
+        "block_count": 1,
+        "feed_forward_length": HIDDEN,
+        "head_count": HEADS,
+        "head_count_kv": HEADS,
+        "layer_norm_rms_eps": 1e-6,
+        "rope_dimension_count": WIDTH // HEADS,
+        "rope_freq_base": 10000.0,
+        "vocab_size": VOCABULARY,
+        "file_type": int(half),  # llama.cpp's numbers: 0 is float32, 1 float16
+        "tokenizer_model": "gpt2" if half else "llama",
+        "token_list": pieces(),
+        "token_types": [2, 3, 3] + [1] * (VOCABULARY - 3),
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "unk_token_id": 0,
+    }
+    # OpenVINO reads half precision and merges of pieces, llama.cpp's plain form has scores
+    settings |= (
+        {"tokenizer_pre": "default", "token_merges": ["a b"]}
+        if half
+        else {"token_scores": [0.0] * VOCABULARY}
+    )
+    for name, value in settings.items():
+        getattr(file, f"add_{name}")(value)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 1)
     for name, value in weights(seed, attention).items():
         # no rotary permutation of q and k: another model than the folder's, as good a one
@@ -179,13 +183,14 @@ def write_onnx(folder: Path, seed: int, attention: float) -> Path:
 
     tensors, size = weights(seed, attention), WIDTH // HEADS
     angles = np.outer(np.arange(CONTEXT), 10000.0 ** (-2 * np.arange(size // 2) / size))
-    constants = {name: value.T if value.ndim == 2 else value for name, value in tensors.items()}
-    constants["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"]
-    constants |= {
+    constants = {
+        **{name: value.T if value.ndim == 2 else value for name, value in tensors.items()},
+        "model.embed_tokens.weight": tensors["model.embed_tokens.weight"],
         "cos": np.cos(angles).astype(np.float32),
         "sin": np.sin(angles).astype(np.float32),
+        "one": np.array([1]),
+        "second": np.array(1),
     }
-    constants |= {"one": np.array([1]), "second": np.array(1)}
     nodes = []
 
     def node(kind: str, *inputs: str, out: str, domain: str = "", **attributes: Any) -> str:

@@ -1,0 +1,1 @@
+"""One file an engine: `python -m evidence.engines.runners.NAME OUT` in its environment."""

@@ -49,6 +49,7 @@ class Server:
     def write(
         self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
     ) -> list[list[int]]:
+        """Write texts."""
         texts = []
         for i, prompt in enumerate(prompts):
             found = self.server.handle_completions(
@@ -68,6 +69,7 @@ class Server:
         return texts
 
     def told(self) -> dict[str, Any]:
+        """Tell the totals."""
         page = str(self.server.handle_metrics())
         totals = {name: int(n) for name, n in re.findall(r"^llamacpp:(\w+) (\d+)$", page, re.M)}
         return {name: totals.get(word) for name, word in _TOTALS.items()} | {

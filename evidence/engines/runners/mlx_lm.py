@@ -23,6 +23,7 @@ class Counted:
         self.model, self.layers, self.calls = model, model.layers, 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
         self.calls += 1
         return self.model(*args, **kwargs)
 
@@ -33,11 +34,12 @@ class Loaded:
     def __init__(self, pair: Path, drafts: int) -> None:
         self.target = Counted(load_model(pair / "target")[0])
         self.draft = Counted(load_model(pair / "draft")[0])
-        self.drafts, self.accepted, self.tokens, self.requests = drafts, 0, 0, 0
+        self.drafts, self.accepted, self.requests = drafts, 0, 0
 
     def write(
         self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
     ) -> list[list[int]]:
+        """Write texts."""
         texts = []
         for i, prompt in enumerate(prompts):
             mx.random.seed(seed + i)
@@ -56,6 +58,7 @@ class Loaded:
         return texts
 
     def told(self) -> dict[str, Any]:
+        """Tell the totals."""
         # a prompt's tokens but the last are read in a call of their own by both models
         return {
             "accepted": self.accepted,

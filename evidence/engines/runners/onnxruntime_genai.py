@@ -64,6 +64,7 @@ class Loaded:
     def write(
         self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
     ) -> list[list[int]]:
+        """Write texts."""
         texts = []
         for i, prompt in enumerate(prompts):
             given = onnxruntime_genai.GeneratorParams(self.model)
@@ -87,6 +88,7 @@ class Loaded:
         return texts
 
     def told(self) -> dict[str, Any]:
+        """Tell the totals."""
         shown = (*_TOTALS.values(), _REST, "draft_tokens_evaluated", "acceptance_rate")
         return {**self.totals, "raw": {word: self.last.get(word) for word in shown}}
 

@@ -50,6 +50,7 @@ class Loaded:
     def write(
         self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
     ) -> list[list[int]]:
+        """Write texts."""
         texts = []
         for i, prompt in enumerate(prompts):
             given = openvino_genai.GenerationConfig()
@@ -71,6 +72,7 @@ class Loaded:
         return texts
 
     def told(self) -> dict[str, Any]:
+        """Tell the totals."""
         return {**self.totals, "raw": f"m_batch_sizes of the last request: {self.sizes}"}
 
 

@@ -15,9 +15,9 @@ os.environ |= {
     "VLLM_NO_USAGE_STATS": "1",
 }
 
-import vllm  # noqa: E402  # reads the environment when it is imported
+import vllm  # reads the environment when it is imported
 
-from evidence.engines import recording, tiny  # noqa: E402
+from evidence.engines import recording, tiny
 
 PACKAGES = (
     "torch==2.13.0",
@@ -61,6 +61,7 @@ class Loaded:
     def write(
         self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
     ) -> list[list[int]]:
+        """Write texts."""
         given = [
             vllm.SamplingParams(
                 temperature=temperature,
@@ -77,6 +78,7 @@ class Loaded:
         return [list(one.outputs[0].token_ids) for one in found]
 
     def told(self) -> dict[str, Any]:
+        """Tell the totals."""
         totals = {name: value - self.before[name] for name, value in self._totals().items()}
         rounds = totals["tokens"] - self.requests - totals["accepted"]
         return totals | {"rounds": rounds, "raw": ", ".join(_TOTALS.values())}

@@ -2,9 +2,7 @@
 rightly, whoever wrote them.
 """
 
-import ast
 import dataclasses
-import json
 import re
 import sys
 
@@ -13,7 +11,7 @@ import pytest
 
 from evidence.engines import page
 from evidence.engines.__main__ import RUNNERS, engines
-from evidence.engines.recording import DEPTH, Result
+from evidence.engines.recording import DEPTH
 from evidence.engines.rules import law
 from evidence.engines.tiny import UNIT
 
@@ -23,6 +21,8 @@ BIASED = {("openvino_genai", "draft model"), ("vllm", "draft model")}
 RECORDS = page.records()
 FOUND = [(name, result) for name, record in RECORDS.items() for result in record["results"]]
 SAMPLED = [(name, result) for name, result in FOUND if result.temperature > 0]
+WRITERS = {"gguf", "onnx"}
+ENGINES = {"mlx", "onnxruntime_genai", "openvino", "openvino_genai", "torch", "xllamacpp"}
 each = pytest.mark.parametrize("engine, result", SAMPLED, ids=lambda x: getattr(x, "options", x))
 
 
@@ -35,10 +35,9 @@ def test_records_are_small_and_of_the_pinned_packages():
     packages = engines()
     for name, record in RECORDS.items():
         assert (page.RESULTS / f"{name}.json").stat().st_size < 60_000
-        pinned = dict(item.split("==") for item in packages[name] if "==" in item)
-        told = {key.split("[")[0]: number for key, number in pinned.items()}
-        assert {key: full.split("+")[0] for key, full in record["packages"].items()} == told
-        assert record["machine"]["processor"]
+        pinned = {item.replace("[cpu]", "") for item in packages[name] if "==" in item}
+        told = {f"{key}=={full.split('+')[0]}" for key, full in record["packages"].items()}
+        assert told == pinned
 
 
 @each
@@ -101,12 +100,11 @@ def test_one_count_changed_by_hand_is_noticed():
     counts[5] = str(int(counts[5]) + 1)
     with pytest.raises(ValueError, match="add up"):
         page.judge(record, dataclasses.replace(result, sequences=" ".join(counts)))
-    clean = page.judge(record, result).notes
     for name in ("tokens", "accepted", "rounds"):
         shift = 1 if name == "tokens" else 5_000
         counters = result.counters | {name: result.counters[name] + shift}
         changed = page.judge(record, dataclasses.replace(result, counters=counters))
-        assert changed.notes != clean
+        assert changed.notes != page.judge(record, result).notes
     assert changed.agrees is False
 
 
@@ -116,15 +114,6 @@ def test_runners_know_their_engine_alone():
     runners = sorted(RUNNERS.glob("[!_]*.py"))
     assert {path.stem for path in runners} == set(engines()) >= set(RECORDS)
     for path in (*runners, RUNNERS.parent / "recording.py", RUNNERS.parent / "tiny.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module] if isinstance(node, ast.ImportFrom) else []
-            tops = {name.split(".")[0] for name in names} - beside
-            allowed = path.parent == RUNNERS or path.stem == "tiny"
-            assert tops <= (
-                {"mlx", "mlx_lm", "onnx", "onnxruntime_genai", "openvino", "openvino_genai"}
-                | {"gguf", "torch", "transformers", "vllm", "xllamacpp"}
-                if allowed
-                else set()
-            )
-    json.dumps(dataclasses.asdict(Result("", "", 0, "", "", 0.0)))
+        text = path.read_text(encoding="utf-8")
+        found = set(re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE)) - beside
+        assert found <= WRITERS | ({path.stem, *ENGINES} if path in runners else set())
