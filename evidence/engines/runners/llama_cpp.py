@@ -104,6 +104,14 @@ CASES = (
         open=_with("DRAFT_SIMPLE", drafts=4, probabilistic=True),
     ),
     recording.Case(
+        name="draft model, probabilistic, p-min",
+        rule="rejection-adaptive",
+        drafts=4,
+        options="--spec-draft-n-max 4 --spec-draft-sampling probabilistic --spec-draft-p-min 0.2",
+        open=_with("DRAFT_SIMPLE", drafts=4, probabilistic=True, p_min=0.2),
+        temperatures=(1.0,),
+    ),
+    recording.Case(
         name="n-grams",
         rule="match-text",
         drafts=4,

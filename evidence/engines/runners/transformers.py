@@ -72,7 +72,7 @@ CASES = (
             drafts=drafts,
             options=f'num_assistant_tokens={drafts}, "constant", no threshold',
             first="step",
-            texts=recording.TEXTS // 2,
+            texts=recording.TEXTS // 4,
             open=lambda pair, on, drafts=drafts: Loaded(pair, drafts=drafts if on else 0),
         )
         for drafts in (1, 4)
@@ -83,7 +83,7 @@ CASES = (
         drafts=4,
         options="prompt_lookup_num_tokens=4, max_matching_ngram_size=2",
         first="step",
-        texts=recording.TEXTS // 2,
+        texts=recording.TEXTS // 4,
         open=lambda pair, on: Loaded(pair, lookup=4 if on else 0),
     ),
 )

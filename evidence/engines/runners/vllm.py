@@ -94,7 +94,7 @@ CASES = (
         rule="match-argmax",
         drafts=4,
         options="draft_model, num_speculative_tokens 4",
-        texts=recording.TEXTS // 3,
+        texts=recording.TEXTS // 4,
         open=_with(method="draft_model", num_speculative_tokens=4),
     ),
     recording.Case(
@@ -102,7 +102,7 @@ CASES = (
         rule="rejection",
         drafts=4,
         options='draft_model, draft_sample_method "probabilistic", num_speculative_tokens 4',
-        texts=recording.TEXTS // 3,
+        texts=recording.TEXTS // 4,
         open=_with(
             method="draft_model", num_speculative_tokens=4, draft_sample_method="probabilistic"
         ),
@@ -112,7 +112,7 @@ CASES = (
         rule="match-text",
         drafts=4,
         options="ngram, prompt_lookup_max 2, num_speculative_tokens 4",
-        texts=recording.TEXTS // 3,
+        texts=recording.TEXTS // 4,
         open=_with(
             method="ngram", num_speculative_tokens=4, prompt_lookup_max=2, prompt_lookup_min=1
         ),
