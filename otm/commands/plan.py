@@ -108,7 +108,7 @@ def plan(
             rich_help_panel=LIVE,
         ),
     ] = None,
-    limit: Annotated[
+    windows: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="End after this many windows.", rich_help_panel=LIVE),
     ] = None,

@@ -41,9 +41,9 @@ def read_records(options: SimpleNamespace) -> dict[str, AcceptanceRecord]:
             f"or --means; got {len(typed) + bool(options.files)}. Name one."
         )
     if typed:
-        _require_unused(options, ("every", "limit", "since", "model"), "numbers typed in")
+        _require_unused(options, ("every", "windows", "since", "model"), "numbers typed in")
         return {"": typed[0]}
-    if options.every is not None or options.limit is not None:
+    if options.every is not None or options.windows is not None:
         return {options.model or "": _watched(options)}
     models = _joined([read_source(file) for file in options.files])
     if options.since is not None:
@@ -120,7 +120,7 @@ def _watched(options: SimpleNamespace) -> AcceptanceRecord:
     view = _View(sys.stderr if options.json == "-" else sys.stdout)
     with contextlib.suppress(BrokenPipeError):  # who read the lines has left
         with contextlib.suppress(KeyboardInterrupt):
-            for number in itertools.count() if options.limit is None else range(options.limit + 1):
+            for number in itertools.count() if options.windows is None else range(options.windows + 1):
                 time.sleep(float(pause[1]) * _UNITS[pause[2]] if number else 0.0)
                 try:
                     view.add(single(read_source(source), options.model))

@@ -63,7 +63,7 @@ def test_a_live_view_names_drift_restarts_and_gaps_and_ends_with_what_it_saw(cap
         counters(500),
     ]
     with served(*pages) as url:
-        found, lines = told(capsys, url, "--every", "1ms", "--limit", 5)
+        found, lines = told(capsys, url, "--every", "1ms", "--windows", 5)
     assert found["record"]["steps"] == 1300
     shown = [re.sub(r"\s+", " ", line).strip() for line in lines.splitlines()]
     assert shown[:3] == [
@@ -134,7 +134,7 @@ def test_models_are_planned_one_by_one(capsys, tmp_path):
         ("--means 2", "--means has numbers by number of drafts"),
         ("file --every 10s", "for one address"),
         ("http://a/ --every 10", "for one address"),
-        ("http://a/ --limit 2", "for one address"),
+        ("http://a/ --windows 2", "for one address"),
         ("--mean 2 --drafts 2 --token-ms 9 --target-ms 0", "a target call"),
         ("--mean 2 --drafts 2 --token-ms 0 --target-ms 9", "--token-ms"),
         ("--mean 2 --token-ms 9", "--token-ms instead"),
@@ -163,5 +163,5 @@ def test_a_live_view_needs_counters(capsys):
 def test_a_server_that_ends_leaves_the_answer_to_date(capsys, tmp_path):
     (tmp_path / "page").write_text(counters(1000), encoding="utf-8")
     with served(counters(1000), DEAD) as url:
-        found, _ = told(capsys, url, "--every", "1ms", "--limit", 2)
+        found, _ = told(capsys, url, "--every", "1ms", "--windows", 2)
     assert found["record"]["tokens"] == read_acceptance(tmp_path / "page").mean
