@@ -120,7 +120,9 @@ def _watched(options: SimpleNamespace) -> AcceptanceRecord:
     view = _View(sys.stderr if options.json == "-" else sys.stdout)
     with contextlib.suppress(BrokenPipeError):  # who read the lines has left
         with contextlib.suppress(KeyboardInterrupt):
-            for number in itertools.count() if options.windows is None else range(options.windows + 1):
+            for number in (
+                itertools.count() if options.windows is None else range(options.windows + 1)
+            ):
                 time.sleep(float(pause[1]) * _UNITS[pause[2]] if number else 0.0)
                 try:
                     view.add(single(read_source(source), options.model))
