@@ -58,7 +58,7 @@ RULES = {
     "match-sampled": Rule(
         "match with the target's sample, sampled drafts", lambda p, z, t: p * law(z, t)
     ),
-    "match-text": Rule("match with the target's sample, drafts from the text"),
+    "match-text": Rule("drafts from the text, kept with the target's probability"),
 }
 """Rules by the names that results use."""
 

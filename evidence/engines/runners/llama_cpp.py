@@ -25,25 +25,22 @@ _TOTALS = {
 class Server:
     """A server with one slot, its sampler's filters off."""
 
-    def __init__(self, pair: Path, *, kind: Any = None, drafts: int = 0, **settings: Any) -> None:
+    def __init__(self, pair: Path, *kinds: Any, drafts: int = 0, **settings: Any) -> None:
         given = xllamacpp.CommonParams()
         given.model.path = str(pair / "target")
         given.n_ctx, given.n_parallel, given.warmup = tiny.CONTEXT, 1, False
         given.endpoint_metrics, given.verbosity = True, -1
         for threads in (given.cpuparams, given.cpuparams_batch):
             threads.n_threads = 1
-        if kind is not None:
-            given.speculative.types = [kind]
-        if kind == _KINDS.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE:
+        given.speculative.types = list(kinds) or [_KINDS.COMMON_SPECULATIVE_TYPE_NONE]
+        if _KINDS.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE in kinds:
             given.speculative.draft.mparams.path = str(pair / "draft")
             given.speculative.draft.n_max = drafts
             given.speculative.draft.cpuparams.n_threads = 1
             given.speculative.draft.cpuparams_batch.n_threads = 1
             for name, value in settings.items():
                 setattr(given.speculative.draft, name, value)
-        if kind == _KINDS.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE:
-            given.speculative.ngram_simple.size_n = 2
-            given.speculative.ngram_simple.size_m = drafts
+        given.speculative.ngram_simple.size_n, given.speculative.ngram_simple.size_m = 2, drafts
         self.server, self.requests, self.timings = xllamacpp.Server(given), 0, {}
 
     def write(
@@ -78,11 +75,9 @@ class Server:
         }
 
 
-def _with(kind: str, **settings: Any) -> recording.Open:
-    number = getattr(_KINDS, f"COMMON_SPECULATIVE_TYPE_{kind}")
-    return lambda pair, drafting: (
-        Server(pair, kind=number, **settings) if drafting else Server(pair)
-    )
+def _with(*kinds: str, **settings: Any) -> recording.Open:
+    numbers = [getattr(_KINDS, f"COMMON_SPECULATIVE_TYPE_{kind}") for kind in kinds]
+    return lambda pair, drafting: Server(pair, *(numbers if drafting else ()), **settings)
 
 
 CASES = (
@@ -117,6 +112,14 @@ CASES = (
         drafts=4,
         options="--spec-type ngram-simple, n-grams of 2, drafts of 4",
         open=_with("NGRAM_SIMPLE", drafts=4),
+    ),
+    recording.Case(
+        name="n-grams before a draft model",
+        rule="match-text",
+        drafts=4,
+        options="--spec-type ngram-simple,draft-simple",
+        open=_with("NGRAM_SIMPLE", "DRAFT_SIMPLE", drafts=4),
+        temperatures=(0.0,),
     ),
 )
 
