@@ -24,7 +24,7 @@ def test_rejection_is_the_library_s_speculative_sampling(drafts):
 
 @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.accepted])
 def test_mean_and_spread_are_those_of_simulated_steps(name):
-    """A draft is kept with probability M/Q, of its own law; five standard errors: 6e-7 each."""
+    """A token of the target is an accepted draft with probability M/P; five standard errors."""
     rng, temperature, length, texts = np.random.default_rng(5), 0.8, 6, 2_000
     target = law(LOGITS[0], temperature)
     accepted = RULES[name].accepted(target, LOGITS[1], temperature)
