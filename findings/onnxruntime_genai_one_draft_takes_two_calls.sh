@@ -4,16 +4,16 @@
 # One draft is the cautious setting, and with most of them accepted one expects nearly two tokens a
 # call. With max_draft_tokens=1 each round is followed by another pass of the target
 # (target_reanchor_forward_passes), so that 1,000 tokens take more calls than plain decoding's. With
-# two drafts or more the pass is part of the next round, and calls are rounds. Adaptive lengths with
-# min_adaptive_k=1 come down to one draft and then pay as well. acceptance_rate and
-# mean_emitted_tokens_per_round show none of it; target_forward_passes does.
+# two drafts or more the pass is part of the next round, and calls are rounds. Adaptive lengths that
+# come down to one draft pay as well. acceptance_rate and mean_emitted_tokens_per_round show none of
+# it; target_forward_passes does.
 #
 # Both models are tables: the logits are a row of the last token. They are written here as ONNX.
 #
 # Seen with onnxruntime-genai 0.18.0 on a CPU:
 #   max_draft_tokens 1: 565 rounds, 1129 calls of the target for 1000 tokens
 #   max_draft_tokens 2: 433 rounds, 433 calls
-#   adaptive from 1 to 4: 480 rounds, 682 calls (varies from run to run)
+#   max_draft_tokens 4: 329 rounds, 329 calls
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
@@ -110,7 +110,4 @@ for most in (1, 2, 4):
         assert calls > len(text)  # more than without drafts
     else:
         assert calls == rounds
-_, told = run(1_000, max_draft_tokens=4, min_adaptive_k=1)
-print(f"adaptive from 1 to 4: {told['rounds']} rounds, {told['target_forward_passes']} calls")
-assert told["target_forward_passes"] > 1.2 * told["rounds"]
 PYTHON
