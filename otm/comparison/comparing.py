@@ -24,7 +24,7 @@ from otm.verifiers.base import require_support
 _Found = TypeVar("_Found")
 
 DEFAULT_SAMPLES = 20_000
-_MOST_SEQUENCES_BY_DEFAULT, _MOST_TOKENS_BY_DEFAULT = 4_096, 1 << 11
+_MOST_SEQUENCES_BY_DEFAULT, _MOST_TOKENS_BY_DEFAULT = 4_096, 1 << 12
 _MOST_ENUMERATED_BY_DEFAULT, _MOST_TOKENS_SEARCHED_BY_DEFAULT = 4_000_000, 300
 """Draft sequences times tokens that a tournament enumerates in about a second, and tokens with
 which races and optima of drafts without replacement are searched in one.

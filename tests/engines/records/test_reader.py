@@ -651,6 +651,7 @@ def test_every_form_is_found_by_its_own_marks():
         *WITH_LAW.values(),
         json.dumps(SPECFORGE),
         *(SGLANG_LOG[0], json.dumps(TRT_RESPONSE), "position,rate\n0,0.5\n"),
+        "offered,accepted\n3,2\n",
         *PRINTED,
     ]
     documents = [records.document.Document(text) for text in texts]
@@ -685,7 +686,7 @@ def test_every_form_names_its_source():
     assert named == {form.name for form in (*FORMS, printed.MEAN)}
     for module in modules:
         told = " ".join((module.__doc__ or "").split())
-        engine = not module.__name__.endswith("positions_csv")
+        engine = not module.__name__.endswith(("positions_csv", ".steps"))
         assert ("Source of the form: github.com/" in told and " at " in told) == engine, module
 
 
