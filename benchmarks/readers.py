@@ -8,19 +8,16 @@ that its memory is its own; `--beside FOLDER` reads the same file with another r
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.processes import ROUNDS, homes, told
+
 LINES = 1_000_000
-ROUNDS = 3
 _REQUEST = 'INFO:     10.0.0.7:52114 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
 _READ = """
 import json, resource, sys, time
@@ -97,19 +94,18 @@ def run(*, seconds: float, beside: Path | None = None) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "server.log")
             size = _write(file, make(random.Random(0)))
-            homes = {"": Path.cwd()} | ({"beside ": beside} if beside else {})
-            taken: dict[str, list[dict[str, float]]] = {home: [] for home in homes}
+            taken: dict[str, list[dict[str, float]]] = {}
             for _ in range(ROUNDS):
-                for home, path in homes.items():
-                    taken[home].append(_read(path, file))
+                for side, home in homes(beside).items():
+                    taken.setdefault(side, []).append(told(home, _READ, file))
         row: dict[str, Any] = {"log of": name, "MB": size / 1e6}
-        for home, found in taken.items():
+        for side, found in taken.items():
             middle = statistics.median(one["seconds"] for one in found)
             spread = [f"{choose(one['seconds'] for one in found):.2f}" for choose in (min, max)]
-            row[f"{home}CPU s"] = middle
-            row[f"{home}least to most"] = " to ".join(spread)
-            row[f"{home}MB/s"] = size / 1e6 / middle
-            row[f"{home}MiB"] = max(one["mib"] for one in found)
+            row[f"{side}CPU s"] = middle
+            row[f"{side}least to most"] = " to ".join(spread)
+            row[f"{side}MB/s"] = size / 1e6 / middle
+            row[f"{side}MiB"] = max(one["mib"] for one in found)
         rows.append(row)
     return rows
 
@@ -124,14 +120,3 @@ def _write(file: Path, pieces: Iterator[str]) -> int:
             if lines >= LINES:
                 break
     return file.stat().st_size
-
-
-def _read(home: Path, file: Path) -> dict[str, float]:
-    """Return what a process of its own needs to read a log with the revision in a folder."""
-    command = [sys.executable, "-c", _READ, str(home), str(file)]
-    environment = os.environ | {"PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=environment, cwd=file.parent
-    )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found

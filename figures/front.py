@@ -37,7 +37,6 @@ def compute(work: Work) -> dict[str, Any]:
         "k": list(KS),
         "optimum": np.asarray(otm.optimal_acceptance_curve(problem, k=KS)).tolist(),
         "in_use": curves,
-        "prompt": record["prompt"],
         "captured": record["manifest"],
     }
 

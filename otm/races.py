@@ -45,7 +45,7 @@ from otm._machine.arrays import (
 from otm._machine.compiled import compiled
 from otm.drafts.base import enumerate_drafts
 from otm.overlap.curve import ROOM, Containment, OverlapCurve
-from otm.overlap.rows import SHORTEST_BINNED, SORTED
+from otm.overlap.rows import SHORTEST_BINNED, SORT_SECONDS
 from otm.problem import Problem
 
 QUADRATURE_ERROR = 1e-12
@@ -91,7 +91,7 @@ def race_match(draft: Array, target: Array, sizes: Sequence[Containment]) -> Arr
     """
     width = int(draft.shape[-1])
     is_long = isinstance(draft, np.ndarray) and width >= SHORTEST_BINNED
-    seconds = SORTED * math.prod(draft.shape) * len(sizes)
+    seconds = SORT_SECONDS * math.prod(draft.shape) * len(sizes)
     engine = compiled("otm.overlap.compiled", seconds=seconds) if is_long else None
     if engine is not None:
         rows = (np.ascontiguousarray(a, np.float64).reshape(-1, width) for a in (draft, target))

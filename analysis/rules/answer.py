@@ -244,10 +244,11 @@ def attribute(read: RuleWalks, record: AcceptanceRecord) -> Attribution:
     drafted = record.drafts_per_step
     # No step drafts more nodes than the record counts, unless longer paths are counted alone.
     most = math.inf if drafted is None or drafted > length else 1.01 * drafted
+    can_run = set(read.candidates)
     consistent = tuple(
         rule
         for rule in order
-        if found[rule] >= ERROR and read.rules[rule].nodes <= most and rule in read.candidates
+        if rule in can_run and found[rule] >= ERROR and read.rules[rule].nodes <= most
     )
     lost, needed = {}, {}
     if consistent:

@@ -1,7 +1,6 @@
-"""Engines that were run: the rules that they can run, and how their drafts are sampled.
+"""Rules, lengths and draft laws of engines that were run.
 
-A rule that is not named is none of the engine's. Versions and what was seen:
-docs/howto/matching.md.
+A rule that is not named is none of the engine's. Versions and records: docs/engines_run.md.
 """
 
 from __future__ import annotations
@@ -85,3 +84,4 @@ _KNOWN = (
     ),
 )
 ENGINES = {engine.name: engine for engine in _KNOWN}
+"""Engines by name; `otm rules --engine` has the same names."""

@@ -115,8 +115,9 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def compiled(name: str, *, seconds: float) -> ModuleType | None:
-    """Return a compiled module of the library, or None where array calls are to work: without
-    numba, and while all that was asked for is done by them before compiled code is loaded.
+    """Return a compiled module of the library, or None where array calls are to work.
+
+    That is without numba, and until a process has asked for so much that loading pays.
 
     Args:
         name: the module's full name.
@@ -132,7 +133,7 @@ def compiled(name: str, *, seconds: float) -> ModuleType | None:
 
 
 def load_at_once() -> None:
-    """Have compiled code loaded whenever it is asked for, however little."""
+    """Load compiled code at the first request from now on, however small."""
     global _worked  # noqa: PLW0603
     _worked = math.inf
 

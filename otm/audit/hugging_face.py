@@ -1,4 +1,4 @@
-"""Toy models with the face of Hugging Face transformers, so that real code is audited as it is."""
+"""Toy models with the face of Hugging Face transformers, for audits of unchanged code."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def as_hf(model: LanguageModel, *, temperature: float = 1.0, prompt: int = 1) ->
         MissingPackage: without torch.
 
     Cost: a call of `model.next` for each new token.
+    Reference: transformers 5.23.0, `LlamaForCausalLM.forward` and `DynamicCache`.
 
     >>> import otm
     >>> model = as_hf(otm.sequence.ZerothOrder([0.25, 0.75]))
@@ -53,7 +54,7 @@ def as_hf(model: LanguageModel, *, temperature: float = 1.0, prompt: int = 1) ->
 
 @final
 class HfCache:
-    """A cache in the shape of transformers' `DynamicCache`: it grows when the model is called.
+    """A cache in the shape of transformers' `DynamicCache`, which a call of the model lengthens.
 
     Attributes:
         rows: `(B, S, 2)` integers: token and place.
@@ -67,7 +68,7 @@ class HfCache:
         return int(self.rows.shape[1])
 
     def crop(self, max_length: int) -> None:
-        """Keep the first positions, or leave out the last −max_length ones."""
+        """Keep the first positions, or drop the last −max_length positions."""
         self.rows = self.rows[:, :max_length]
 
     def batch_select_indices(self, indices: Any) -> None:
@@ -123,7 +124,7 @@ class HfModel:
         return self
 
     def to(self, *_: Any, **__: Any) -> HfModel:
-        """Return the model, which stays where it is."""
+        """Return the model, on the same device."""
         return self
 
     def __call__(
@@ -174,7 +175,7 @@ class HfModel:
         )
 
     def _law(self, row: Sequence[Sequence[int]], mask: Sequence[int]) -> Any:
-        """Return the law after a row's tokens that may be seen, those at their places."""
+        """Return the law after the tokens of a row that are visible and in place."""
         seen = [token for token, is_seen in zip(row, mask, strict=True) if is_seen]
         known = [token for i, (token, place) in enumerate(seen) if place == seen[0][1] + i]
         return self._model.next(known[self._prompt :])

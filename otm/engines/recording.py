@@ -23,6 +23,8 @@ class StepRecord:
     Args:
         path: of the file, JSON lines.
 
+    Cost: the file is opened and closed for every line.
+
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "steps.jsonl"
     >>> record = StepRecord(path)
@@ -70,15 +72,16 @@ class StepRecord:
             file.write(json.dumps(line) + "\n")
 
     def calls(self, request: object, emitted: Iterable[int], *, offered: int | None = None) -> None:
-        """Write a step for each target call from the tokens that it emitted, its own among them."""
+        """Write a step for each target call from the tokens emitted, the target's own included."""
         for tokens in emitted:
             self.step(request, accepted=int(tokens) - 1, offered=offered)
 
     def flags(
         self, request: object, drafted: Iterable[bool], *, offered: int | None = None
     ) -> None:
-        """Write a step for each token that was not drafted, which ends it; drafts at the end of a
-        text that none follows are of a step that was cut, and left out.
+        """Write a step for each token that was not drafted and so ends a step.
+
+        Drafts at the end of a text are of a step that was cut, and left out.
         """
         accepted = 0
         for is_draft in drafted:

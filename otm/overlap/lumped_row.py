@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from otm._machine.arrays import Floats, running_sum
 from otm._machine.compiled import compiled
 from otm.overlap.curve import OverlapCurve, ratios
-from otm.overlap.rows import SHORTEST_BINNED, SORTED
+from otm.overlap.rows import SHORTEST_BINNED, SORT_SECONDS
 
 if TYPE_CHECKING:
     from otm.overlap.compiled import Lumps
@@ -82,7 +82,7 @@ class RowSteps(Steps):
     @classmethod
     def of(cls, draft: Floats, target: Floats) -> Self:
         """Lump the tokens of a row `(V,)` into bins, or sort short rows."""
-        is_long, seconds = len(draft) >= SHORTEST_BINNED, SORTED * len(draft)
+        is_long, seconds = len(draft) >= SHORTEST_BINNED, SORT_SECONDS * len(draft)
         engine = compiled("otm.overlap.compiled", seconds=seconds) if is_long else None
         if engine is None:
             return cls.sorted(draft, target)

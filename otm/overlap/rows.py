@@ -19,10 +19,10 @@ SHORTEST_BINNED = 1024
 clearing the bins costs as much.
 """
 
-SORTED = 6e-8
+SORT_SECONDS = 6e-8
 """Seconds in which array calls sort a token and answer one question of its row, roughly."""
 
-SUMMED = 1e-8
+SUM_SECONDS = 1e-8
 """The same for a running sum."""
 
 _SHORTEST_ON_HOST = 1 << 16
@@ -54,7 +54,7 @@ def dispatch_by_length(
     xp, width, shape = namespace(draft, target), int(draft.shape[-1]), tuple(draft.shape[:-1])
     known = isinstance(draft, np.ndarray) or array_api_compat.is_torch_array(draft)
     fast = (
-        compiled("otm.overlap.compiled", seconds=SORTED * math.prod(draft.shape))
+        compiled("otm.overlap.compiled", seconds=SORT_SECONDS * math.prod(draft.shape))
         if known and width >= SHORTEST_BINNED and is_on_host(draft)
         else None
     )

@@ -178,7 +178,11 @@ class AcceptanceTable(OneTable):
 # Elements per chunk: on the host a dozen arrays of this size stay in a processor's last cache; a
 # device needs enough work per call (a dozen temporaries of 128 MB).
 _ON_HOST, _ON_DEVICE = 1 << 18, 1 << 24
-_VALUE = 1.5e-8  # seconds in which array calls give a token's part of one column, roughly
+
+VALUE_SECONDS = 1.5e-8
+"""Seconds in which array calls give a token's part of one column, roughly."""
+
+_DRIVER = "otm.table.compiled.driver"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -435,7 +439,9 @@ def _as_given(
     `as_pmfs` finds out what is wrong with such rows, or whether they lie elsewhere.
     """
     p, q = as_rows(given)
-    if _driver(p, wanted) is None or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
+    # `_table` counts the work, of rows that are left to array calls too
+    loaded = compiled(_DRIVER, seconds=0.0) is not None
+    if not loaded or p.dtype != q.dtype or not (is_on_host(p) and is_on_host(q)):
         return None
     p, q = align_pair(p, q)
     table, sums = _table(p, q, None, None, wanted, threads)
@@ -506,7 +512,10 @@ def _table(
     step = max(1, (_ON_HOST if is_on_host(p) else _ON_DEVICE) // width)
     views = host_views(list(given.values()))
     flat = given if views is None else dict(zip(given, views, strict=True))
-    fast = None if views is None else _driver(p, wanted)  # loaded once, before threads ask for it
+    num_values = len(wanted.columns) + len(wanted.descriptions)
+    seconds = VALUE_SECONDS * count * width * num_values
+    # loaded once, before threads ask for it
+    fast = None if views is None else compiled(_DRIVER, seconds=seconds)
     reserve((8 if fast is None else 3) * min(step, count) * width)
     if threads is None:
         threads = _num_cores() if isinstance(p, np.ndarray) else num_threads(p)
@@ -530,12 +539,6 @@ def _table(
         for i, name in enumerate(wanted.descriptions)
     }
     return AcceptanceTable(columns=columns, values=values, description=described), sums
-
-
-def _driver(p: Array, wanted: RequestedColumns) -> ModuleType | None:
-    """Return the compiled rows where they pay."""
-    num_values = len(wanted.columns) + len(wanted.descriptions)
-    return compiled("otm.table.compiled.driver", seconds=_VALUE * math.prod(p.shape) * num_values)
 
 
 def _num_cores() -> int:

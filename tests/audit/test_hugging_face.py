@@ -98,6 +98,18 @@ def test_a_cache_grows_and_may_be_pairs_of_keys_and_values(pair):
     assert again.past_key_values[0][0].shape == (1, 1, 4, 2)
 
 
+def test_rows_of_a_batch_are_kept_or_put_in_another_order(pair):
+    model, ids, new = audit.as_hf(pair[0]), torch.tensor([[0, 1], [0, 0]]), torch.tensor([[1]])
+    whole = [model(torch.cat([row[None], new], 1)).logits[0, -1] for row in ids]
+    cache = model(ids).past_key_values
+    cache.reorder_cache(torch.tensor([1, 0]))
+    both = model(new.expand(2, 1), past_key_values=cache).logits[:, -1]
+    assert torch.equal(both[0], whole[1]) and torch.equal(both[1], whole[0])
+    cache.crop(2)
+    cache.batch_select_indices(torch.tensor([1]))
+    assert torch.equal(model(new, past_key_values=cache).logits[0, -1], whole[0])
+
+
 def test_what_is_no_model_is_told(pair):
     with pytest.raises(otm.errors.InvalidParameter, match="must have num_tokens, next"):
         audit.as_hf(np.ones(2))

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
+import otm
 from otm._machine import compiled as module
+from otm.table.table import VALUE_SECONDS
+from tests.paths import says
 
 
 def test_little_is_done_by_array_calls(monkeypatch):
@@ -14,6 +17,19 @@ def test_little_is_done_by_array_calls(monkeypatch):
     monkeypatch.setattr(module, "_worked", 0.0)
     asked = [module.compiled("otm.overlap.compiled", seconds=0.75) for _ in range(4)]
     assert asked[:2] == [None, None] and asked[2] is asked[3] is not None
+
+
+def test_a_table_counts_its_work_once(monkeypatch):
+    monkeypatch.setattr(module, "_worked", 0.0)
+    p = otm.examples.uniform(2_000)
+    table = otm.acceptance_table(draft=p, target=p, k=[1, 2])
+    num_values = len(table.columns) + len(table.description)
+    assert module._worked == pytest.approx(2_000 * num_values * VALUE_SECONDS)
+
+
+def test_the_page_on_installing_says_when():
+    assert module._LONGEST == 2.0
+    says("docs/start/install.md", "once NumPy has worked for about two seconds in a process")
 
 
 def test_a_run_asks_for_it_at_once(monkeypatch):

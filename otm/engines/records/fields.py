@@ -110,7 +110,7 @@ class Fields:
         return calls
 
     def _emitted(self, found: Object) -> int | None:
-        """Return the tokens that target calls emitted, less those of the prefills."""
+        """Return the emitted tokens of target calls, without the tokens of prefills."""
         emitted, prefills = _counted(found, self.emitted), _counted(found, self.prefills)
         return None if emitted is None else emitted - (1 if prefills is None else prefills)
 

@@ -94,7 +94,7 @@ class _Request:
 
     @functools.cached_property
     def printed_steps(self) -> float:
-        """The steps that drafted, from the rates or the mean; 0 if they say nothing of them."""
+        """The steps that drafted, from the rates or the mean; 0 if neither tells."""
         accepted, drafted = self.sums or (0, 0)
         if self.rates is not None and self.mean is not None:
             return _steps(self.rates, accepted, drafted, self.mean)
@@ -116,7 +116,7 @@ class _Request:
 
     @functools.cached_property
     def steps(self) -> float:
-        """The steps that drafted, 0 if nothing tells them."""
+        """The steps that drafted, 0 if unknown."""
         told = self.sums and self.mean is not None and (self.rates or self.sums[0])
         if self.idle or (told and self.rates):
             return self.printed_steps

@@ -1,5 +1,7 @@
-"""One line a verification step, whoever wrote it (`otm.engines.StepRecord` does): JSON lines, CSV,
-or a Parquet table with the columns "offered" and "accepted", and "request" and "seconds" if known.
+"""Verification steps, one a line, as `otm.engines.StepRecord` and others write.
+
+JSON lines, CSV, or a Parquet table with the columns "offered" and "accepted", and "request" and
+"seconds" if known.
 
 "offered" is how many tokens the target checked, null where that is unknown, and 0 where the drafter
 had nothing to say; "accepted" counts drafts only; "seconds" is the whole step.

@@ -54,7 +54,7 @@ from otm._machine.arrays import (
 from otm._machine.compiled import compiled
 from otm.drafts.iid import IID
 from otm.errors import InvalidParameter, SolverFailure, Unsupported
-from otm.overlap.rows import SUMMED
+from otm.overlap.rows import SUM_SECONDS
 from otm.problem import Problem, check_problem, require_law
 from otm.verifiers.base import Verifier, require_support
 from otm.verifiers.optimal.bins import bin_tokens
@@ -346,7 +346,7 @@ class BatchedOptimalRule:
         xp = namespace(accepted)
         drawn = xp.zeros(accepted.shape, dtype=xp.int64, device=accepted.device)
         rejecting = xp.nonzero(~xp.all(accepted, axis=-1))[0]
-        seconds = SUMMED * self._index.shape[-1] * len(rejecting)
+        seconds = SUM_SECONDS * self._index.shape[-1] * len(rejecting)
         fast = (
             compiled("otm.verifiers.optimal.draws", seconds=seconds)
             if str(getattr(accepted, "device", "cpu")) == "cpu"

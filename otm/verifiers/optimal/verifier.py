@@ -19,7 +19,7 @@ from otm.drafts.iid import IID
 from otm.drafts.threshold_race import ThresholdRace
 from otm.errors import TooLarge
 from otm.overlap.curve import ratios
-from otm.overlap.rows import SHORTEST_BINNED, SUMMED
+from otm.overlap.rows import SHORTEST_BINNED, SUM_SECONDS
 from otm.problem import Problem
 from otm.results import Coupling, Definition
 from otm.verifiers.base import (
@@ -260,7 +260,7 @@ class OptimalRule(Conditional):
             and len(uniforms) <= _FEW
             and self.problem.num_tokens >= SHORTEST_BINNED
         )
-        seconds = SUMMED * self.problem.num_tokens
+        seconds = SUM_SECONDS * self.problem.num_tokens
         draws = compiled("otm.verifiers.optimal.draws", seconds=seconds) if few else None
         if draws is None:
             return inverse_cdf(self.residual, uniforms)

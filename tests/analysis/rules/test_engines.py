@@ -2,9 +2,12 @@
 they can run is a candidate.
 """
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
+from analysis.commands.rules import Engines
 from analysis.models.processing import Setting
 from analysis.rules.answer import attribute, place_of, read_rules, screen_json
 from analysis.rules.engines import ENGINES
@@ -44,6 +47,7 @@ def test_drafts_of_llama_cpp_are_of_the_ten_likeliest():
 def test_only_what_an_engine_can_run_is_a_candidate(read):
     names = {rule.name for rule in read.rules} | {"string-match"}
     assert all(set(engine.rules) <= names for engine in ENGINES.values())
+    assert set(get_args(Engines)) == set(ENGINES)
     all_of_them = read.candidates
     read.reader.engine = ENGINES["mlx-lm"]
     own = place_of(read.rules, "match-independent")
