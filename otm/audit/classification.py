@@ -1,15 +1,18 @@
 """The kind of candidate that a function is, found from the signature and from trial calls.
 
-The number of positional arguments tells most kinds apart: two for a tree and a generator, three for
-a step or a whole generation, four for a verifier that is handed its drafts, five if it takes raw
-logits and a temperature. Names and annotations tell a tree, a request and a generator. The rest is
-found out by calling it on small inputs of each kind.
+The number of positional arguments without a default tells most kinds apart: two for a tree and a
+generator, three for a step or a whole generation, four for a verifier that is handed its drafts,
+five if it takes raw logits and a temperature. Names and annotations tell a tree, a request, a
+generator, and the temperature of a step. The rest is found out by calling it on small inputs of
+each kind.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +28,7 @@ from otm.audit.candidate import (
     FunctionCandidate,
     answers_blocks,
 )
-from otm.audit.end_to_end import StepCandidate
+from otm.audit.end_to_end import HEATS, StepCandidate
 from otm.audit.generations import GenerationCandidate
 from otm.audit.logits import LogitCandidate
 from otm.audit.one_token import BatchCandidate, TokenCandidate, VerifierCandidate
@@ -42,6 +45,9 @@ COUNTS: tuple[Callable[[int, int], int], ...] = (
     lambda num_drafts, num_tokens: num_drafts + num_tokens + 1,
 )
 """Numbers of uniforms for trial calls of a function, unless the number is given."""
+
+_GENERATORS = re.compile("rng|generator")
+"""What names and annotations of random generators contain."""
 
 _ROWS = 24
 _SMALL = Problem(draft=SMALL_DRAFT[0], target=SMALL_TARGET[0], law=IID(1))
@@ -66,9 +72,10 @@ def classify(
         Candidate: a `TokenCandidate` if a function answers one drafted token with one token, a
         `BlockCandidate` if it answers a block with tokens, a `BatchCandidate` or
         `BlockBatchCandidate` if it takes rows and a generator where the others take uniforms. One
-        of two arguments is a `TreeCandidate`, one of
-        three a `StepCandidate` (or a `GenerationCandidate`, if it reads a request), one of five a
-        `LogitCandidate`.
+        of two arguments is a `TreeCandidate`, one of three a `StepCandidate` (or a
+        `GenerationCandidate`, if it reads a request; with a temperature as fourth a
+        `StepCandidate` of several temperatures), one of five a `LogitCandidate`. Arguments with
+        defaults are not counted.
 
     Raises:
         InvalidParameter: if it is no function, or fits none; the message says what each attempt
@@ -91,6 +98,8 @@ def classify(
         if kind is not None:
             return kind(function, name, found_out=True)
     counts = COUNTS if num_uniforms is None else (num_uniforms,)
+    if num_uniforms is None and _GENERATORS.search(_said_of(function, 3)):
+        counts = ()
     attempts: dict[str, str] = {}
     for count in counts:
         blocks = answers_blocks(function, count, attempts)
@@ -144,13 +153,16 @@ def arguments_of(function: object) -> range | None:
     return range(sum(place.default is place.empty for place in places), len(places) + 1)
 
 
-def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] | None:
-    """Return the kind of candidate for a number of arguments; None for four, or an unknown
-    number.
+def _kind_by_arguments(function: Callable[..., Any]) -> Callable[..., FunctionCandidate] | None:
+    """Return the kind of candidate for a number of arguments; None for four that do not say so, or
+    an unknown number.
     """
-    number = arguments_of(function)
-    if number is None or 4 in number:
-        return None
+    number = arguments_of(function) or range(0)
+    if number.start in range(2, 6):  # a default that is never replaced
+        number = range(number.start, number.start + 1)
+    if 4 in number:
+        heated = "temperature" in _said_of(function, 3)
+        return functools.partial(StepCandidate, temperatures=HEATS) if heated else None
     if 5 in number:
         return LogitCandidate
     if 3 in number:
@@ -167,9 +179,11 @@ def _kind_by_arguments(function: Callable[..., Any]) -> type[FunctionCandidate] 
 
 
 def _said_of(function: Callable[..., Any], place: int) -> str:
-    """Return the name and the annotation of an argument."""
-    parameter = list(inspect.signature(function).parameters.values())[place]
-    return f"{parameter.name} {parameter.annotation}".lower()
+    """Return the name and the annotation of an argument; "" where there is none, or unknown."""
+    if arguments_of(function) is None:
+        return ""
+    parameters = [*inspect.signature(function).parameters.values()][place:]
+    return f"{parameters[0].name} {parameters[0].annotation}".lower() if parameters else ""
 
 
 def _takes_a_tree(function: Callable[..., Any]) -> bool:
@@ -185,7 +199,7 @@ def _takes_a_tree(function: Callable[..., Any]) -> bool:
 def _takes_a_request(function: Callable[..., Any]) -> bool:
     """True if the third argument is called a request, or read as one in a trial call."""
     said = _said_of(function, 2)
-    if "request" in said or "rng" in said or "generator" in said:
+    if "request" in said or _GENERATORS.search(said):
         return "request" in said
     ids, rng = np.asarray([[0, 1]]), np.random.default_rng(0)
     plain = generations.Request(ids, np.ones_like(ids), 1, 1.0, None, None, None, None, rng)

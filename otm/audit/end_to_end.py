@@ -19,6 +19,7 @@ a stale cache. A step drafts and verifies in one call.
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -52,6 +53,7 @@ from otm.audit.tracing.intercept.interception import preserved
 from otm.audit.tracing.output_law import OutputLaw, contradicts, traced_law_of
 from otm.drafts.base import MAX_SEQUENCES
 from otm.errors import InvalidParameter, TooLarge, Unsupported
+from otm.logits import Processing
 from otm.pmf import RNGLike, check_count, check_real, check_rng
 from otm.sequence.models import (
     Absorbing,
@@ -69,6 +71,9 @@ _FIRST_LOOK = 250
 
 DRAWS = "rng=np.random.default_rng(0)"
 """The generator in the Python that repeats an audit."""
+
+NOT_PROCESSED = ("processing of logits",)
+"""What is not covered where laws are handed over."""
 
 FLOOR = 0.1
 """The smallest total variation that samples of a battery are planned to find: each is a run."""
@@ -244,6 +249,11 @@ def _text(rows: Any, laws: Sequence[Next], length: int, rng: np.random.Generator
     return text
 
 
+def _row(tokens: Any) -> Row:
+    """Return the tokens that a call wrote."""
+    return tuple(np.asarray(tokens).reshape(-1).tolist())
+
+
 def seeded_rng() -> np.random.Generator:
     """Return a generator with a drawn seed: followed under trace, new on every real execution."""
     return np.random.default_rng(int(np.random.randint(2**31)))  # noqa: NPY002 (it is seeded and intercepted with the rest)
@@ -365,6 +375,76 @@ class _After(DerivedModel):
         return self.model.next_batch([(*self.context, *map(int, row)) for row in contexts])
 
 
+class _Iterated(BaseException):  # no error of the code under audit, which may catch its own
+    """Raised where a loop begins to draft again; it carries the text so far."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Loop:
+    """The contexts that one call of a loop asks its two models about, up to its second iteration.
+
+    Attributes:
+        catches_up: whether the draft model is also asked about the last draft, after the target.
+        drafted: the longest context that the target model was asked about.
+        asked: the longest context of the draft model's first question after that.
+    """
+
+    catches_up: bool
+    drafted: tuple[int, ...] = ()
+    asked: tuple[int, ...] | None = None
+
+    def draft(self, context: tuple[int, ...]) -> None:
+        """Note a question to the draft model, or end the loop with the text so far."""
+        if not self.drafted:
+            return
+        if self.asked is None:
+            self.asked = context
+            if self.catches_up:
+                return
+        raise _Iterated(context)
+
+    def target(self, context: tuple[int, ...]) -> None:
+        """Note a question to the target model."""
+        if len(context) > len(self.drafted):
+            self.drafted = context
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Noting(DerivedModel):
+    """A model that notes the longest context of each question."""
+
+    model: LanguageModel
+    note: Callable[[tuple[int, ...]], None]
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return the distributions."""
+        self.note(tuple(sorted(contexts, key=len)[-1]))
+        return self.model.next_batch(contexts)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Heated(DerivedModel):
+    """A model at another temperature."""
+
+    model: LanguageModel
+    temperature: float
+
+    def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+        """Return the distributions p^(1/T), normalised; the likeliest token at T = 0."""
+        with np.errstate(divide="ignore"):
+            logits = np.log(self.model.next_batch(contexts))
+        return np.asarray(Processing(temperature=self.temperature)(logits))
+
+
+HEATS = (1.0, 0.5, 0.0)
+"""Temperatures of a step that is told one."""
+
+_HEATED = 2
+"""Pairs of models for temperatures after the first."""
+
+_TRIES, _OFTEN_REFUSED = 24, "after the token before"
+"""Trial calls of a loop, and the models whose drafts are refused in some of them."""
+
 _LOOKS = 152
 """Runs of a step in the search for the number of tokens per step."""
 
@@ -376,9 +456,15 @@ class StepCandidate(EndToEndCandidate):
     Args:
         verify: the function, `step(draft_model, target_model, rng)`, as `otm.audit.step` takes it.
         name: what to call it in reports; the function's own name if empty.
+        temperatures: for a function that takes one as fourth argument and applies it to the
+            models' laws itself; every pair of models is audited at the first, some at the others.
+        first_iteration: of a function that drafts and verifies again and again, audit the text of
+            the first time alone: it is stopped where the draft model is asked again after the
+            target model was asked about a text with drafts (the second time, where every call asks
+            it about its own last draft first).
 
     Raises:
-        InvalidParameter: if `verify` cannot be called.
+        InvalidParameter: if `verify` cannot be called, or a temperature is no number ≥ 0.
 
     >>> StepCandidate(lambda draft, target, rng: [0], "zero").name
     'zero'
@@ -386,6 +472,41 @@ class StepCandidate(EndToEndCandidate):
 
     description: ClassVar[str] = "a step that drafts by itself"
     called: ClassVar[str] = "step(draft_model, target_model, rng)"
+
+    temperatures: Sequence[float] = ()
+    first_iteration: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        heats = [check_real(heat, name="temperature", low=0.0) for heat in self.temperatures]
+        object.__setattr__(self, "temperatures", tuple(heats))
+
+    def write(
+        self, draft: LanguageModel, target: LanguageModel, rng: Any, temperature: float | None
+    ) -> Row:
+        """Return the tokens of one call, or of its first iteration."""
+        heat = () if temperature is None else (temperature,)
+        if not self.first_iteration:
+            return _row(self.verify(draft, target, rng, *heat))
+        loop = _Loop(self._catches_up)
+        try:
+            return _row(
+                self.verify(_Noting(draft, loop.draft), _Noting(target, loop.target), rng, *heat)
+            )
+        except _Iterated as end:
+            return _row(end.args[0])
+
+    @functools.cached_property
+    def _catches_up(self) -> bool:
+        """True if trial calls ask the draft model about the last draft after each verification."""
+        pair = standard.chained_models()[_OFTEN_REFUSED]
+        loops = []
+        for seed in range(_TRIES):
+            loops.append(loop := _Loop(catches_up=False))
+            noting = _Noting(pair[0], loop.draft), _Noting(pair[1], loop.target)
+            with contextlib.suppress(_Iterated, Exception), preserved(seed=seed):
+                self.verify(*noting, np.random.default_rng(seed), *self.temperatures[:1])
+        return all(loop.asked == loop.drafted for loop in loops)
 
     def instances(self, scope: Scope) -> list[Check]:
         """Return a check for every pair of models, over the length that the step writes."""
@@ -397,10 +518,20 @@ class StepCandidate(EndToEndCandidate):
                 "draft fewer, or call otm.audit.step."
             )
         found = []
-        for name, pair in models.items():
+        for number, (name, pair) in enumerate(models.items()):
             needed = name not in standard.WINDOW_MODELS
-            names = name, "", "steps" if needed else "windows"
-            found.append(check_of(step, self, pair, {"length": length}, names, needed=needed))
+            group = "steps" if needed else "windows"
+            for heat in self.temperatures[: None if number < _HEATED else 1] or (None,):
+                options: dict[str, Any] = {"length": length}
+                setting = ""
+                if heat is not None:
+                    options["temperature"], setting = heat, f"temperature {heat:g}"
+                names = name, setting, ", ".join(filter(None, (setting, group)))
+                check = check_of(step, self, pair, options, names, needed=needed)
+                if self.first_iteration:
+                    candidate = "otm.audit.StepCandidate({}, first_iteration=True)"
+                    check = dataclasses.replace(check, again=check.again.replace("{}", candidate))
+                found.append(check)
         return found
 
     def _longest(self) -> int:
@@ -413,8 +544,8 @@ class StepCandidate(EndToEndCandidate):
             # a drafter that is the target has all its drafts accepted
             drafter = target if seed % 2 else draft
             try:
-                tokens = self.verify(drafter, target, np.random.default_rng(seed))
-                longest = max(longest, int(np.asarray(tokens).size))
+                rng, heat = np.random.default_rng(seed), next(iter(self.temperatures), None)
+                longest = max(longest, len(self.write(drafter, target, rng, heat)))
             except (Exception, SystemExit):
                 break
         return longest
@@ -429,6 +560,7 @@ def step(
     rng: RNGLike,
     context: Sequence[int] = (),
     end: int | None = None,
+    temperature: float | None = None,
     tolerance: float | None = None,
     errors: Errors = USUAL,
     seconds: float = MOST_SECONDS,
@@ -446,6 +578,8 @@ def step(
         rng: of samples, if there are any: a NumPy generator, or a seed of one.
         context: what the step continues.
         end: the token after which nothing else may come.
+        temperature: the step takes it as fourth argument and applies it to the models' laws, as to
+            logits that are their logarithms; 0 is the likeliest token.
         tolerance: the largest total variation that counts as rounding; `rounding_tolerance` unless
             given.
         errors: of samples, if it comes to that; .05 is to be found unless they say otherwise.
@@ -475,17 +609,26 @@ def step(
     check_end(end, target.num_tokens)
     p, q = (_After(Memoised(ending(m, end, len(start))), start) for m in (draft, target))
     thing = as_kind(candidate, StepCandidate)
-    return joint(
-        lambda: [tuple(np.asarray(thing.verify(p, q, seeded_rng())).reshape(-1).tolist())],
-        [q.next],
+    laws: tuple[LanguageModel, LanguageModel] = p, q
+    heats: tuple[float, ...] = ()
+    if temperature is not None:
+        heats = (check_real(temperature, name="temperature", low=0.0),)
+        laws = _Heated(p, *heats), _Heated(q, *heats)
+    said = "".join(f", temperature {heat:g}" for heat in heats)
+    audit = joint(
+        lambda: [thing.write(p, q, seeded_rng(), temperature)],
+        [laws[1].next],
         most,
         name=thing.name,
-        instance=f"toy models on {q.num_tokens} tokens after context {start}",
+        instance=f"toy models on {q.num_tokens} tokens after context {start}{said}",
         covered=("a step that drafts by itself",),
-        not_covered=("state that passes to the next step", "processing of logits"),
-        draft=p.next([]),
+        not_covered=("state that passes to the next step", "processing of logits")[
+            : 2 - len(heats)
+        ],
+        draft=laws[0].next([]),
         rng=rng,
         tolerance=tolerance,
         errors=errors,
         seconds=seconds,
     )
+    return dataclasses.replace(audit, tested=dataclasses.replace(audit.tested, temperatures=heats))

@@ -23,7 +23,7 @@ def as_hf(model: LanguageModel, *, temperature: float = 1.0, prompt: int = 1) ->
     padding that is attended to give another law.
 
     Args:
-        model: whose `next(tokens)` is the law `(V,)` after these tokens.
+        model: whose `next_batch(texts)` are the laws `(n, V)` after these texts.
         temperature: by which the code will divide the logits: they are log law · temperature, and
             −∞ where the law has no mass.
         prompt: the first so many tokens of a text are its prompt, which the law does not look at.
@@ -38,7 +38,7 @@ def as_hf(model: LanguageModel, *, temperature: float = 1.0, prompt: int = 1) ->
         InvalidParameter: unless temperature is positive, and the model has `next`.
         MissingPackage: without torch.
 
-    Cost: a call of `model.next` for each new token.
+    Cost: a call of `model.next_batch` for all new tokens.
     Reference: transformers 5.23.0, `LlamaForCausalLM.forward` and `DynamicCache`.
 
     >>> import otm
@@ -158,12 +158,14 @@ class HfModel:
                 f"{tuple(mask.shape)}. Extend it."
             )
         ends = range(old + 1, old + length + 1)
-        laws = [
-            [self._law(row[:end], seen[:end]) for end in ends]
+        contexts = [
+            self._context(row[:end], seen[:end])
             for row, seen in zip(rows.tolist(), mask.tolist(), strict=True)
+            for end in ends
         ]
         with np.errstate(divide="ignore"):
-            logits = torch.from_numpy(np.log(np.asarray(laws)) * self._temperature)
+            laws = np.log(self._model.next_batch(contexts)).reshape(number, length, -1)
+        logits = torch.from_numpy(laws * self._temperature)
         cache: Any = None
         if use_cache or past_key_values is not None:
             cache = past_key_values if isinstance(past_key_values, HfCache) else HfCache(rows)
@@ -174,8 +176,8 @@ class HfModel:
             logits=logits, past_key_values=cache, hidden_states=None, attentions=None
         )
 
-    def _law(self, row: Sequence[Sequence[int]], mask: Sequence[int]) -> Any:
-        """Return the law after the tokens of a row that are visible and in place."""
+    def _context(self, row: Sequence[Sequence[int]], mask: Sequence[int]) -> list[int]:
+        """Return the tokens of a row that are visible and in place, after the prompt."""
         seen = [token for token, is_seen in zip(row, mask, strict=True) if is_seen]
         known = [token for i, (token, place) in enumerate(seen) if place == seen[0][1] + i]
-        return self._model.next(known[self._prompt :])
+        return known[self._prompt :]

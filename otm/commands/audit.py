@@ -157,6 +157,14 @@ def audit(
             rich_help_panel=CALLABLE,
         ),
     ] = None,
+    first_iteration: Annotated[
+        bool,
+        typer.Option(
+            "--first-iteration",
+            help="Of a step that goes on drafting, audit what it writes at first.",
+            rich_help_panel=CALLABLE,
+        ),
+    ] = False,
     noise: Annotated[
         Noise | None,
         typer.Option(

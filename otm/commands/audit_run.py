@@ -267,7 +267,11 @@ def _candidate(options: SimpleNamespace) -> Candidate:
     candidate: Any
     if options.batched:
         candidate = audit.BatchCandidate(found, name)
-    elif mode in KINDS and arguments is None and not isinstance(found, Candidate | Verifier):
+    elif (
+        mode in KINDS
+        and (arguments is None or "temperatures" in settings)
+        and not isinstance(found, Candidate | Verifier)
+    ):
         candidate = KINDS[mode](found, name)  # which cannot be found out
     else:
         candidate = audit.classify(found, name=name, num_uniforms=_uniforms(options))
@@ -292,7 +296,10 @@ def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
     }
     logits = {name: value for name, value in processing.items() if value is not None}
     tree = {} if options.siblings is None else {"siblings": options.siblings}
+    step: dict[str, Any] = {"first_iteration": True} if options.first_iteration else {}
     mode = options.mode
+    if mode == "step" and "temperatures" in logits:
+        step["temperatures"] = logits.pop("temperatures")
     if mode == "auto" and (tree or logits):
         mode = "tree" if tree else "logits"
     _refuse_if(
@@ -301,9 +308,13 @@ def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
             bool(tree) and mode != "tree",
         ),
         (
-            "--temperatures, --top-k, --top-p, --min-p and --order are of --mode logits; got "
-            f"--mode {mode}. Drop them.",
+            "--top-k, --top-p, --min-p and --order are of --mode logits, --temperatures of --mode "
+            f"step as well; got --mode {mode}. Drop them.",
             bool(logits) and mode != "logits",
+        ),
+        (
+            f"--first-iteration is of --mode step; got --mode {mode}. Drop it.",
+            options.first_iteration and mode != "step",
         ),
         (
             "--uniforms and --batched are of callables that are handed their drafts; got --mode "
@@ -311,7 +322,7 @@ def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
             mode in KINDS and (options.uniforms is not None or options.batched),
         ),
     )
-    return mode, tree | logits
+    return mode, tree | logits | step
 
 
 def _uniforms(options: SimpleNamespace) -> Any:

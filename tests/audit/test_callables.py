@@ -110,7 +110,7 @@ class TestEverywhere:
             otm.coupling(mine, eight)
         assert len(calls) == before  # what cannot be followed is not tried again
         with pytest.raises(otm.errors.TooLarge, match=r"otm\.audit\.sampled a verdict"):
-            otm.audit.exact(lambda p, q, drafts, u: int(float(u[0]) * 4), problem(8))
+            otm.audit.exact(lambda p, q, drafts, u: int(np.float64(u[0]) * 4), problem(8))
 
     def test_only_what_can_be_drafted_counts(self):
         draft = np.zeros(40)
@@ -206,7 +206,7 @@ class TestDrawnDrafts:
     @pytest.mark.parametrize(
         ("code", "reason"),
         [
-            (lambda p, q, drafts, u: drafts[int(float(u[0]) < 0.5)], "plain float"),
+            (lambda p, q, drafts, u: drafts[int(np.float64(u[0]) < 0.5)], "plain float"),
             (lambda p, q, drafts, u: int(type(drafts) is np.ndarray), "another answer"),
             (lambda p, q, drafts, u: drafts.fill(1) or int(drafts[0]), "another answer"),
         ],

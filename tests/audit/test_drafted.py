@@ -52,4 +52,4 @@ def test_what_contradicts_a_law_is_trusted_on_no_instance():
 
     found = audit.battery(late, seconds=6.0, shrink_for=0.0)
     assert {means for means, _ in found.coverage.by} == {"samples"}
-    assert "another answer" in found.reason or "contradict" in found.reason
+    assert any(s in found.reason for s in ("another answer", "contradict", "second execution"))

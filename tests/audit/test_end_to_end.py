@@ -102,7 +102,7 @@ def summed(draft, target, rng):
 
 def test_what_has_no_branches_is_sampled_and_says_why():
     def floating(draft, target, rng):
-        u = float(rng.random())
+        u = np.float64(rng.random())
         return [int(np.searchsorted(np.cumsum(draft.next([])), u, side="right"))]
 
     found = audited(floating, errors=audit.Errors(detect=0.2))

@@ -1,5 +1,8 @@
 """Code written for transformers' models, with their caches, is audited exactly."""
 
+import dataclasses
+import functools
+
 import numpy as np
 import pytest
 
@@ -117,3 +120,72 @@ def test_what_is_no_model_is_told(pair):
         audit.as_hf(pair[0], temperature=0.0)
     with pytest.raises(otm.errors.InvalidParameter, match=r"attention_mask must be \(1, 2\)"):
         audit.as_hf(pair[0])(torch.tensor([[0, 1]]), attention_mask=torch.ones(1, 3))
+
+
+class TestFirstIteration:
+    """Of a loop, which drafts one token at a time; its models are asked at a temperature."""
+
+    @staticmethod
+    def loop(draft, target, rng, temperature, **options):
+        """Call the loop, whose draft model catches up before the draft is judged."""
+        models = audit.as_hf(draft), audit.as_hf(target)
+        return speculative(*models, temperature=temperature, **options)
+
+    @staticmethod
+    def catching_up_late(draft, target, rng, temperature, stale=False):
+        """Write two iterations, the draft model being asked when drafting only."""
+
+        def law(model, context):
+            with np.errstate(divide="ignore"):
+                return otm.from_logits(np.log(model.next(context)), temperature=temperature)
+
+        text = []
+        for iteration in range(2):
+            p, q = law(draft, text), law(target, text[: len(text) - stale * iteration])
+            x = int(rng.choice(len(p), p=p))
+            after = law(target, [*text, x])
+            accepted = bool(rng.random() * p[x] < q[x])
+            rest = after if accepted else np.maximum(q - p, 0.0)
+            text += [x] * accepted + [int(rng.choice(len(p), p=rest / rest.sum()))]
+        return text
+
+    @pytest.mark.parametrize("name", ["loop", "catching_up_late"])
+    def test_it_is_lossless_at_every_temperature(self, name, pair):
+        candidate = audit.classify(getattr(self, name))
+        assert candidate.temperatures == (1.0, 0.5, 0.0)
+        candidate = dataclasses.replace(candidate, first_iteration=True, temperatures=(1.0, 0.5))
+        for temperature in candidate.temperatures:
+            found = audit.step(
+                candidate,
+                draft=pair[0],
+                target=pair[1],
+                length=2,
+                rng=np.random.default_rng(0),
+                temperature=temperature,
+            )
+            assert found.verdict == "lossless", str(found)
+            assert found.coverage.temperatures == (temperature,)
+
+    def test_a_temperature_that_is_not_applied_is_found_where_it_is_asked_for(self, pair):
+        def warm(draft, target, rng, temperature):
+            return self.catching_up_late(draft, target, rng, 1.0)
+
+        candidate = audit.StepCandidate(warm, temperatures=(1.0, 0.5), first_iteration=True)
+        found = audit.battery(candidate, seconds=30.0)
+        assert found.verdict == "not lossless"
+        assert found.failed
+        assert all("temperature 0.5" in name for name in found.failed)
+
+    def test_what_fails_later_is_no_part_of_it(self, pair):
+        """The second draft is held against a law of the text before."""
+        stale = functools.partial(self.catching_up_late, stale=True)
+        candidate = audit.StepCandidate(stale, "stale", first_iteration=True)
+        options = {"draft": pair[0], "target": pair[1], "temperature": 1.0}
+        rng = np.random.default_rng(0)
+        assert audit.step(candidate, **options, length=2, rng=rng).verdict == "lossless"
+        whole = dataclasses.replace(candidate, first_iteration=False)
+        assert audit.step(whole, **options, length=4, rng=rng).verdict == "not lossless"
+
+    def test_a_temperature_is_checked(self):
+        with pytest.raises(otm.errors.InvalidParameter, match="temperature"):
+            audit.StepCandidate(self.loop, temperatures=(-1.0,))

@@ -154,6 +154,7 @@ def kernels(tmp_path, monkeypatch):
         (["otm:SpecHub", "--law", "greedy", "--drafts", "2"], 0, "drafts by Greedy"),
         (["otm:Lenience", *PAIR], 1, "not lossless"),
         (["audited_kernels:step", "--mode", "step"], 0, "a step that drafts by itself"),
+        (["audited_kernels:step", "--mode", "step", "--first-iteration"], 0, "lossless"),
         (
             ["audited_kernels:first_child", "--siblings", "likeliest"],
             1,
@@ -251,6 +252,7 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         (["audited_kernels:hot", "--mode", "step", "--top-k", "2"], "are of --mode logits"),
         (["audited_kernels:step", "--mode", "step", "--uniforms", "1,1"], "handed their drafts"),
         (["audited_kernels:step", "--mode", "step", "--siblings", "with"], "of --mode tree"),
+        (["audited_kernels:first_child", "--first-iteration"], "of --mode step"),
         (["audited_kernels:step", "--expected", "0.5"], "record of acceptance"),
         (["audited_kernels:broken"], "RuntimeError: out of memory"),
         (["audited_kernels:step", "--noise", "step"], "needs a function verify(draft (γ, V)"),

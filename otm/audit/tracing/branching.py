@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 
 from otm._machine.patience import Stopwatch
 from otm.audit.evidence import log_evidence, log_interval_evidence, log_mean
-from otm.audit.tracing.execution import Decision, Execution, TraceUnbounded
+from otm.audit.tracing.conversions import Conversions
+from otm.audit.tracing.execution import Decision, Execution, TraceAborted, TraceUnbounded
 from otm.audit.tracing.intercept.draws import ReplayedDraws, TracingDraws
 from otm.audit.tracing.intercept.interception import Interception, intercepted, preserved, seed_all
 from otm.audit.tracing.traced_numbers import TracedArray
@@ -168,11 +169,19 @@ def trace_each(
     def in_time() -> bool:
         return watch.seconds < most_seconds
 
-    with intercepted() as interception:
-        found = [
-            _explored(function, num_uniforms, interception, most_slanted, most_work, in_time)
-            for function in functions
-        ]
+    with intercepted() as interception, Conversions() as conversions:
+
+        def explored(function: UniformFunction) -> TracedLaw:
+            try:
+                return _explored(
+                    function, num_uniforms, interception, most_slanted, most_work, in_time
+                )
+            except TraceAborted as aborted:
+                if not conversions.follows(aborted):
+                    raise
+                return explored(function)
+
+        found = [*map(explored, functions)]
     with preserved():
         answers = [
             _plainly(function, num_uniforms, checks, seed)

@@ -24,6 +24,9 @@ ends undecided.
 _NEAR = 8
 """Units in the last place around the expected place in which a change is sought first."""
 
+AGAIN = "at a second execution"
+"""End of the reasons why a trace is void: the code does not repeat itself."""
+
 Decision = tuple[Any, ...]
 """("split", axis, at, whether the lower part was kept) or ("choice", index)."""
 
@@ -119,7 +122,7 @@ class Execution:
         else:
             index = decision[1]
             if not (index < len(weights) and weights[index] > 0.0):
-                raise self.abort("other outcomes at a second execution")
+                raise self.abort(f"other outcomes {AGAIN}")
         self.made.append(("choice", index))
         self.factor *= weights[index] / total
         self._go_on()
@@ -139,7 +142,7 @@ class Execution:
             return False
         _, axis, at, _ = decision
         if not (axis < len(self.low) and self.low[axis] < at < self.high[axis]):
-            raise self.abort("other comparisons at a second execution")
+            raise self.abort(f"other comparisons {AGAIN}")
         self._keep(decision)
         return True
 
@@ -201,9 +204,7 @@ class Execution:
             return None
         decision = self.prescribed[len(self.made)]
         if decision[0] != kind:
-            raise self.abort(
-                "other decisions at a second execution: hidden state, or randomness from elsewhere"
-            )
+            raise self.abort(f"other decisions {AGAIN}: hidden state, or randomness from elsewhere")
         return decision
 
     def _keep(self, decision: Decision) -> None:

@@ -32,7 +32,7 @@ from otm.audit.tracing.branching import (
     contradicts_samples,
     trace_each,
 )
-from otm.audit.tracing.execution import TraceAborted
+from otm.audit.tracing.execution import AGAIN, TraceAborted
 from otm.audit.tracing.precision import explained, type_in_sight
 from otm.audit.tracing.probing import PredictionCheck, probe, require_deterministic
 from otm.pmf import check_count, check_real
@@ -49,7 +49,7 @@ CONTRADICTED = (
 
 def contradicts(reason: str) -> bool:
     """True if a reason is that the code contradicted a law found for it: none is to be trusted."""
-    return reason.startswith((CONTRADICTED, OTHERWISE))
+    return reason.startswith((CONTRADICTED, OTHERWISE)) or AGAIN in reason
 
 
 _LEAST_SLANTED = 32

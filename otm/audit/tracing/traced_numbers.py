@@ -304,8 +304,8 @@ class TracedNumber:
     # Conversions that leave the trace.
     def __float__(self) -> float:
         raise self.run.abort(
-            "a random number was converted to a plain float (by float() or .item(); compare the "
-            "number itself, or draw it from `uniforms`)"
+            "a random number was converted to a plain float (by NumPy or a C extension; compare "
+            "the number itself, or draw it from `uniforms`)"
         )
 
     def __index__(self) -> int:

@@ -104,7 +104,7 @@ def test_a_slanted_boundary_comes_with_a_bound_that_holds(function, exact, budge
 @pytest.mark.parametrize(
     "function",
     [
-        lambda u: float(u[0]) < 0.5,
+        lambda u: np.float64(u[0]) < 0.5,
         lambda u: bool((np.asarray(u, dtype=np.float64) < 0.5)[0]),
         lambda u: isinstance(u[0], float),
         lambda u: [0, 1][u[0] < 0.5] if isinstance(u[0], np.floating) else 7,

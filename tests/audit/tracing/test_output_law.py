@@ -15,7 +15,7 @@ from tests.audit.callables import maximal
 WAYS = {
     "traced": lambda u: bool(u[0] < 0.25),
     "branched": lambda u: bool(np.random.default_rng().random() < 0.25),
-    "probed": lambda u: float(u[0]) < 0.25,
+    "probed": lambda u: np.float64(u[0]) < 0.25,
 }
 
 

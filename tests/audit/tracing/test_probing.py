@@ -43,7 +43,7 @@ def test_a_black_box_with_a_cell_too_narrow_is_not_called_lossless():
     """
 
     def striped(p, q, drafts, uniforms):
-        return int(drafts[0]) ^ (int(float(uniforms[0]) * 200) % 2 == 0)
+        return int(drafts[0]) ^ (int(np.float64(uniforms[0]) * 200) % 2 == 0)
 
     result = audit.exact(striped, problem_of([0.5, 0.5], [0.5, 0.5]))
     assert result.verdict != "lossless" or result.cells > 100
@@ -61,7 +61,7 @@ def test_a_lossless_one_with_a_narrow_cell_is_not_accused(mass):
     grid's first midpoint is 1/128, which the last one holds.
     """
     result = audit.exact(
-        lambda p, q, d, u: int(float(u[0]) < 0.4 and float(u[1]) * 0.4 < q[1]),
+        lambda p, q, d, u: int(np.float64(u[0]) < 0.4 and np.float64(u[1]) * 0.4 < q[1]),
         problem_of([0.6, 0.4], [1.0 - mass, mass]),
     )
     assert result.method == "probed"
@@ -74,7 +74,7 @@ def test_random_narrow_cells_accuse_nobody():
     rng = np.random.default_rng(4)
     found = {
         audit.exact(
-            lambda p, q, d, u, a=start, w=width: int(a <= float(u[0]) < a + w),
+            lambda p, q, d, u, a=start, w=width: int(a <= np.float64(u[0]) < a + w),
             problem_of([0.5, 0.5], [1.0 - width, width]),
             tolerance=1e-12,
         ).verdict
@@ -88,7 +88,7 @@ def test_a_small_fault_is_proved_by_more_points():
     .5 % that 4,800 do (no prediction fails).
     """
     problem = problem_of([0.5, 0.5], [0.5, 0.5])
-    result = audit.exact(lambda p, q, d, u: int(float(u[0]) >= 0.508), problem)
+    result = audit.exact(lambda p, q, d, u: int(np.float64(u[0]) >= 0.508), problem)
     assert result.verdict == "not lossless"
     assert result.total_variation == pytest.approx(0.008, abs=1e-15)
     assert result.unproved == pytest.approx(0.0045, abs=1e-4)
@@ -99,6 +99,6 @@ def test_drafts_count_by_their_probability():
     of its cube it is.
     """
     hidden = as_floats(
-        lambda p, q, d, u: int(d[0]) if d[0] == 0 or int(float(u[0]) * 400) % 2 else 0
+        lambda p, q, d, u: int(d[0]) if d[0] == 0 or int(np.float64(u[0]) * 400) % 2 else 0
     )
     assert audit.exact(hidden, problem_of([0.999, 0.001], [0.999, 0.001])).error < 0.02

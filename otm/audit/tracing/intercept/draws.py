@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar
 
-from otm.audit.tracing.execution import Execution, TraceAborted, likeliest
+from otm.audit.tracing.execution import AGAIN, Execution, TraceAborted, likeliest
 from otm.audit.tracing.exponentials import UniformSource
 from otm.audit.tracing.traced_numbers import uniform
 
@@ -179,7 +179,7 @@ class ReplayedDraws(Draws):
     ) -> list[Any]:
         """Return the next recorded draws, which must have the requested number of values."""
         if self._next >= len(self.values) or len(self.values[self._next]) != len(rows):
-            raise self.abort("other draws at a second execution")
+            raise self.abort(f"other draws {AGAIN}")
         self._next += 1
         return list(self.values[self._next - 1])
 

@@ -64,7 +64,7 @@ def test_a_battery_seeds_what_draws_by_itself():
 
 def slanted(p, q, drafts, uniforms):
     """Sample the target from a sum of two uniforms, which has no branches."""
-    u = float((torch.rand(()) + torch.rand(())) % 1.0)
+    u = np.float64((torch.rand(()) + torch.rand(())) % 1.0)
     return int(np.searchsorted(np.cumsum(q)[:-1], u, side="right"))
 
 
@@ -131,7 +131,7 @@ def test_a_battery_of_what_escapes_is_sampled_and_says_why():
 
 
 def test_a_probed_one_says_why():
-    found = audit.exact(lambda p, q, drafts, uniforms: int(float(uniforms[0]) < q[1]), problem(1))
+    found = audit.exact(lambda p, q, d, u: int(np.float64(u[0]) < q[1]), problem(1))
     assert found.method == "probed"
     assert "Not traced, since a random number was converted to a plain float (by" in str(found)
 

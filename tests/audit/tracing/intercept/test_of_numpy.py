@@ -93,7 +93,7 @@ def test_what_is_drawn_twice_need_not_be_looked_at():
     [
         (lambda: np.random.default_rng().beta(1, 2) < 0.5, "no branches"),
         (lambda: np.random.beta(1, 2) < 0.5, "no branches"),
-        (lambda: float(np.random.default_rng().random()) < 0.5, "plain float"),
+        (lambda: np.float64(np.random.default_rng().random()) < 0.5, "plain float"),
         (lambda: np.asarray(np.random.rand(2), dtype=np.float64)[0] < 0.5, "plain float"),
     ],
 )
