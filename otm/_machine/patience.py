@@ -33,6 +33,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._cpu, self._wall = _cpu_seconds(), time.monotonic()
+        self._limit, self._next_look = 0.0, 0.0
 
     @property
     def seconds(self) -> float:
@@ -44,6 +45,15 @@ class Stopwatch:
         """True if the wall time determines `seconds`."""
         cpu, wall = self._parts()
         return wall > cpu
+
+    def reaches(self, limit: float) -> bool:
+        """True if `limit` seconds are over; asked often, it looks when they can be over."""
+        now = time.monotonic()  # far cheaper than CPU time
+        if limit == self._limit and now < self._next_look:
+            return False
+        left = limit - self.seconds
+        self._limit, self._next_look = limit, now + left / (os.cpu_count() or 1)
+        return left <= 0.0
 
     def _parts(self) -> tuple[float, float]:
         return _cpu_seconds() - self._cpu, (time.monotonic() - self._wall) / WAITING

@@ -24,6 +24,7 @@ from otm.audit.classification import classify
 from otm.audit.diagnosis import diagnose
 from otm.audit.draft_noise import check_of_steps
 from otm.audit.drafted import DraftedCandidate
+from otm.audit.integration import IntegratedAudit
 from otm.audit.logits import INFINITE
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import FAILED, PASSED, Audit, Coverage, Verdict, listing, merged
@@ -198,10 +199,30 @@ class BatteryAudit(Audit):
         return {name: audit for name, audit in self.audits.items() if audit.verdict == verdict}
 
     def example(self) -> str:
-        """Return the figures of the counterexample, or of the worst instance."""
-        if self.counterexample is None:
-            return f"### {self.worst}\n\n{self.audits[self.worst].figures()}"
-        return f"### Minimal counterexample\n\n{self.counterexample.figures()}"
+        """Return the figures of the counterexample, or of the worst instance, after the smallest
+        instance for every other token that is the first to be wrong.
+        """
+        shown = self.counterexample or self.audits[self.worst]
+        titles: dict[str, Audit] = {
+            f"Wrong from token {place} on: {name}": self.audits[name]
+            for place, name in sorted(self._first_wrong(shown).items())
+        }
+        titles["Minimal counterexample" if self.counterexample else self.worst] = shown
+        return "\n\n".join(f"### {title}\n\n{one.figures()}" for title, one in titles.items())
+
+    def _first_wrong(self, shown: Audit) -> dict[int, str]:
+        """Return the smallest failing instance by its first wrong token, among those of the size of
+        one, but for its own.
+        """
+        if not isinstance(shown, IntegratedAudit):
+            return {}
+        found: dict[int, str] = {}
+        for name in sorted(self.failed, key=lambda name: _size(self.failed[name])):
+            audit = self.failed[name]
+            if isinstance(audit, IntegratedAudit) and audit.law.ndim == shown.law.ndim:
+                found.setdefault(audit.first_position or 0, name)
+        found.pop(shown.first_position or 0, None)
+        return found
 
 
 _DECIDES, _SAMPLING = 0.1, 0.7
@@ -325,8 +346,7 @@ def run_battery(candidate: Candidate, scope: Scope) -> BatteryAudit:
                 _require_followed(limited, scope)
             found = carry_out(_checks(limited, scope), limited, scope)
             diagnoses = diagnose(candidate, found.audits, found.failed)
-            found = dataclasses.replace(found, diagnoses=diagnoses if found.failed else ())
-            return _with_steps(found, limited, scope)
+            return _with_steps(dataclasses.replace(found, diagnoses=diagnoses), limited, scope)
         except OwnRandomness as error:
             if scope.sampled or ("exact" in scope.only and isinstance(limited, DraftedCandidate)):
                 raise

@@ -194,7 +194,7 @@ class Deadline:
         """Wrap a function so that a call after the end of time raises `OutOfTime`."""
 
         def in_time(*arguments: Any) -> Any:
-            if self.watch.seconds >= self.stop:
+            if self.watch.reaches(self.stop):
                 raise OutOfTime
             return function(*arguments)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import collections
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from otm.audit.candidate import Candidate, FunctionCandidate
 from otm.audit.end_to_end import EndToEndCandidate
-from otm.audit.integration import IntegratedAudit
-from otm.audit.report import Audit
+from otm.audit.integration import ExactAudit, IntegratedAudit
+from otm.audit.report import Audit, format_probability
 
 _SAME = 1e-7
 """Difference up to which two laws count as the same, that of float32."""
@@ -20,7 +21,7 @@ _SAME = 1e-7
 def diagnose(
     candidate: Candidate, audits: Mapping[str, Audit], failed: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return sentences on the fault of a failing candidate, as its audits show it.
+    """Return sentences on the faults of a candidate, as its audits show them.
 
     Args:
         candidate: what was audited.
@@ -29,7 +30,8 @@ def diagnose(
     """
     exact = {name: one for name, one in audits.items() if isinstance(one, IntegratedAudit)}
     wrong = [exact[name] for name in failed if name in exact]
-    return tuple(filter(None, (_swapped(candidate), _unverified(wrong), _one_law(exact))))
+    of_laws = (_swapped(candidate), _unverified(wrong), _lost(wrong), _one_law(exact))
+    return tuple(filter(None, (*of_laws * bool(wrong), _counted(exact))))
 
 
 def _swapped(candidate: Candidate) -> str:
@@ -45,13 +47,41 @@ def _swapped(candidate: Candidate) -> str:
     )
 
 
-def _unverified(wrong: Iterable[IntegratedAudit]) -> str:
+def _unverified(wrong: Sequence[IntegratedAudit]) -> str:
     """Tell a first token that has the draft's law on every instance that fails."""
-    pairs = [(one.law.sum(axis=tuple(range(1, one.law.ndim))), one.draft) for one in wrong]
-    same = [p is not None and np.abs(law - p).max() <= _SAME for law, p in pairs]
-    if not same or not all(same):
+    pairs = [(_of_token(one.law, 0), one.draft) for one in wrong]
+    if any(p is None or np.abs(law - p).max() > _SAME for law, p in pairs):
         return ""
     return "The first token has the draft's law wherever it fails: the draft passes unverified."
+
+
+def _lost(wrong: Sequence[IntegratedAudit]) -> str:
+    """Tell a first token that has the law of the target's second on every instance that fails."""
+    if any(one.law.ndim < 2 for one in wrong):
+        return ""
+    pairs = [(_of_token(one.law, 0), _of_token(one.target_law, 1)) for one in wrong]
+    if any(np.abs(law - second).max() > _SAME for law, second in pairs):
+        return ""
+    return "The first token has the law of the target's second wherever it fails: a token is lost."
+
+
+def _of_token(law: NDArray[np.float64], place: int) -> NDArray[np.float64]:
+    """Return the law of one token of a joint law."""
+    return np.asarray(law.sum(axis=tuple(axis for axis in range(law.ndim) if axis != place)))
+
+
+def _counted(exact: Mapping[str, IntegratedAudit]) -> str:
+    """Tell a number of accepted drafts that outputs other than drafts are counted in."""
+    for name, one in exact.items():
+        if isinstance(one, ExactAudit) and one.rule is not None:
+            accepted, drafted = one.rule, one.membership
+            if accepted - drafted > max(_SAME, one.tolerance) + one.error:
+                return (
+                    f"It says that it accepted with probability {format_probability(accepted)} on "
+                    f"{name}, where its output is a draft with {format_probability(drafted)}: "
+                    "replaced tokens count as accepted."
+                )
+    return ""
 
 
 def _one_law(exact: Mapping[str, IntegratedAudit]) -> str:

@@ -148,6 +148,23 @@ class IntegratedAudit(Audit):
         return float(0.5 * (np.abs(difference).sum() + missing))
 
     @functools.cached_property
+    def prefix_variations(self) -> tuple[float, ...]:
+        """Total variation between the laws of the first 1, 2, …, γ + 1 tokens; non-decreasing."""
+        places = range(self.law.ndim)
+        return tuple(
+            self.variation_over(tuple(places[length:])) for length in range(1, len(places) + 1)
+        )
+
+    @property
+    def first_position(self) -> int | None:
+        """The first position, from 1, at which the law of the tokens so far is not the target's;
+        None if there is none.
+        """
+        explained = self.tolerance + max(self.error, self.unproved)
+        beyond = (variation > explained for variation in self.prefix_variations)
+        return next((position for position, fails in enumerate(beyond, start=1) if fails), None)
+
+    @functools.cached_property
     def kl(self) -> float:
         """KL(q‖π) in nats; ∞ where a token of the target never comes out."""
         return float(divergence_term(self.target_law.reshape(-1), self.law.reshape(-1)).sum())
@@ -430,23 +447,6 @@ class SequenceAudit(IntegratedAudit):
     def num_drafts(self) -> int:
         """γ, the number of drafted tokens."""
         return self.law.ndim - 1
-
-    @functools.cached_property
-    def prefix_variations(self) -> tuple[float, ...]:
-        """Total variation between the laws of the first 1, 2, …, γ + 1 tokens; non-decreasing."""
-        places = range(self.law.ndim)
-        return tuple(
-            self.variation_over(tuple(places[length:])) for length in range(1, len(places) + 1)
-        )
-
-    @property
-    def first_position(self) -> int | None:
-        """The first position, from 1, at which the law of the tokens so far is not the target's;
-        None if there is none.
-        """
-        explained = self.tolerance + max(self.error, self.unproved)
-        beyond = (variation > explained for variation in self.prefix_variations)
-        return next((position for position, fails in enumerate(beyond, start=1) if fails), None)
 
     def picture(self, ax: Any) -> None:
         """Draw the total variation of the first 1, 2, … tokens."""

@@ -35,6 +35,11 @@ def trusting_step(draft, target, rng):
     return [x, int(rng.choice(target.num_tokens, p=target.next([x])))]
 
 
+def losing_step(draft, target, rng):
+    x = int(rng.choice(target.num_tokens, p=target.next([])))
+    return [int(rng.choice(target.num_tokens, p=target.next([x])))]
+
+
 def greedy(draft, target, drafts, uniforms, temperature):
     return int(target.argmax())
 
@@ -53,6 +58,7 @@ UNVERIFIED = "The first token has the draft's law"
         (trusting, UNVERIFIED),
         (audit.BlockCandidate(first_trusted), UNVERIFIED),
         (trusting_step, UNVERIFIED),
+        (losing_step, "The first token has the law of the target's second"),
         (greedy, "It has the same law at temperatures 0, 0.3, 0.6, 1, 1.5, and always the same"),
         (lukewarm, "It has the same law at temperatures 0, 0.3, 0.6, 1, 1.5."),
     ],
@@ -110,3 +116,34 @@ def test_small_faults_of_many_tokens_add_up():
     assert "vocabulary of 20,000, 1 draft, samples" in found.failed
     with pytest.raises(InvalidParameter, match="handed their drafts"):
         audit.battery(classify(trusting_step), vocabulary=20_000)
+
+
+def test_replaced_tokens_that_count_as_accepted_are_told_of_a_lossless_verifier():
+    def counting(draft, target, drafts, uniforms):
+        return maximal(draft, target, drafts, uniforms)[0], True
+
+    found = audit.battery(counting, only="exact")
+    assert found.verdict == "lossless"
+    (said,) = found.diagnoses
+    assert said in str(found)
+    assert said.endswith("a draft with 3/4: replaced tokens count as accepted.")
+
+    def exactly(draft, target, drafts, uniforms):
+        x, _ = maximal(draft, target, drafts, uniforms)
+        return x, x in drafts
+
+    assert not audit.battery(exactly, only="exact").diagnoses
+
+
+def test_a_second_fault_further_on_has_an_example_of_its_own():
+    def likeliest_bonus(draft, target, drafts, uniforms):
+        x = int(drafts[0])
+        if uniforms[0] * draft[0][x] < target[0][x]:
+            return [x, int(target[1].argmax())]
+        return [drawn(target[0], uniforms[1])]
+
+    found = audit.battery(audit.BlockCandidate(likeliest_bonus), num_drafts=[1])
+    assert found.counterexample.first_position == 1
+    first, second = found.example().split("### ")[1:]
+    assert first.startswith("Wrong from token 2 on: equal models, γ = 1")
+    assert second.startswith("Minimal counterexample")

@@ -32,3 +32,26 @@ def test_pace(spent, share, refused, monkeypatch):
             pace.check(share)
     else:
         pace.check(share)
+
+
+def test_a_limit_is_looked_at_when_it_can_be_reached(monkeypatch):
+    """Eight cores, all of them at work; a clock of CPU time that counts how often it is read."""
+    now, looks = 0.0, 0
+
+    def cpu_seconds():
+        nonlocal looks
+        looks += 1
+        return 8.0 * now
+
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr(patience, "_cpu_seconds", cpu_seconds)
+    watch, reached = patience.Stopwatch(), []
+    for step in range(1, 2_001):
+        now = step / 1_000
+        reached.append(watch.reaches(8.0))
+    assert reached.index(True) == 999  # the first at one second, that is eight of CPU time
+    assert all(reached[999:])
+    assert looks < 20 + 1_001
+    assert not watch.reaches(17.0)
+    assert watch.reaches(15.9)

@@ -167,7 +167,7 @@ def trace_each(
     watch = Stopwatch()
 
     def in_time() -> bool:
-        return watch.seconds < most_seconds
+        return not watch.reaches(most_seconds)
 
     with intercepted() as interception, Conversions() as conversions:
 
