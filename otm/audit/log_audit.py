@@ -55,6 +55,9 @@ _SHRINKAGE = 10.0
 _STAKES = tuple(2.0**-j for j in range(1, 9))
 _FIXED_STAKES = 4.0 * 2.0 ** -np.arange(13.0)
 _LEAST_DRIFT = 1e-3
+_RISK = 0.05
+"""Probability at most that the lower bound on the total variation is wrong."""
+
 _SIZES = (len(_RATIO_EDGES) + 3, len(_RANK_EDGES) + 2, 2)
 """Numbers of cells by q/p, by rank, by favourite."""
 
@@ -308,7 +311,7 @@ def server_log(
         records=count,
         log_e_value=state.best,
         alarm_at=state.alarm_at,
-        variation_above=max(0.0, state.surplus / count - deviation(0.05) / math.sqrt(count)),
+        variation_above=state.variation_above(_RISK),
         membership=membership if state.drafted else None,
         optimum=state.optima / state.judged if state.judged else None,
         contexts=len(state.contexts),
@@ -329,15 +332,20 @@ class _Sorting:
         """Bet on the earlier counts, then update the counts; return the surplus of the favoured
         cells' outputs over the expectation.
         """
-        sizes = np.bincount(cells, weights=mass, minlength=len(self.seen))
         factors = (self.seen + _SHRINKAGE) / (self.expected + _SHRINKAGE)
+        sizes = self.expect(cells, mass)
         chosen = cells[hit]
         favoured = factors > 1.0
         surplus = float(favoured[chosen]) - float(sizes[favoured].sum())
         self.log_wealth += math.log(factors[chosen]) - math.log(float(factors @ sizes))
         self.seen[chosen] += 1.0
-        self.expected += sizes
         return surplus
+
+    def expect(self, cells: NDArray[np.int64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Count the mass of each cell as expected, and return the masses."""
+        sizes: NDArray[Any] = np.bincount(cells, weights=mass, minlength=len(self.seen))
+        self.expected += sizes
+        return sizes
 
     def log_fixed(self, records: int) -> float:
         """Return the fixed bets' e-value, the mean over sets A and stakes λ of exp(λ Σ_{c ∈ A}
@@ -358,8 +366,8 @@ class _State:
         self.contexts: set[int] = set()
         self.sortings = [_Sorting(np.zeros(count), np.zeros(count)) for count in _SIZES]
         self.log_excess = np.zeros(len(_STAKES))
-        self.impossible, self.drafted = False, True
-        self.records = self.members = self.judged = 0
+        self.drafted = True
+        self.records = self.members = self.judged = self.impossible = 0
         self.surplus = self.optima = self.best = 0.0
         self.alarm_at: int | None = None
 
@@ -373,6 +381,21 @@ class _State:
             wealths += [log_mean(*self.log_excess.tolist())]
         return log_mean(*wealths)
 
+    def variation_above(self, risk: float) -> float:
+        """Return a lower bound on the mean total variation, wrong with probability `risk` at most.
+
+        The largest of the surplus that was bet on, and of each sorting's best set of cells in
+        hindsight, which is one of 2^C; outputs without mass are a cell of their own. By Azuma's
+        inequality, the risk divided among all of these.
+        """
+        each = risk / (1 + len(self.sortings))
+        bounds = [self.surplus - deviation(each) * math.sqrt(self.records)]
+        for sorting in self.sortings:
+            surplus = np.append(sorting.seen - sorting.expected, self.impossible)
+            one_of_all = deviation(each / 2.0 ** len(surplus)) * math.sqrt(self.records)
+            bounds.append(float(np.maximum(surplus, 0.0).sum()) - one_of_all)
+        return max(0.0, *bounds) / self.records
+
     def add(self, record: LogRecord) -> None:
         """Bet on one output, and note an alarm."""
         hit, mass = record.cell, record.target
@@ -380,14 +403,14 @@ class _State:
         if len(self.contexts) < _contexts_needed(self.errors):
             # a digest of the laws: a name can be new where nothing else is
             self.contexts.add(hash((record.tokens.tobytes(), mass.tobytes())))
+        cells = _by_ratio(record), _by_rank(mass), _by_favourite(record)
+        sorted_in = [*zip(self.sortings, cells, strict=True)]
         if mass[hit] == 0.0:
-            self.impossible = True
+            self.impossible += 1
+            for sorting, cell in sorted_in:
+                sorting.expect(cell, mass)
         else:
-            cells = _by_ratio(record), _by_rank(mass), _by_favourite(record)
-            surpluses = [
-                sorting.bet(cell, mass, hit)
-                for sorting, cell in zip(self.sortings, cells, strict=True)
-            ]
+            surpluses = [sorting.bet(cell, mass, hit) for sorting, cell in sorted_in]
             self.surplus += surpluses[0]
             member = bool((record.drafts == record.output).any())
             self.drafted = self.drafted and record.drafts.size > 0

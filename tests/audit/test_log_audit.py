@@ -82,6 +82,32 @@ def test_the_bound_on_the_variation_holds():
     assert 0.5 * truth < result.variation_above <= truth
 
 
+@pytest.mark.parametrize("impossible", [False, True])
+def test_an_alarm_comes_with_a_distance_where_q_over_p_shows_none(impossible):
+    """Mass .3 moves to the target's favourite, or to a token that the target never writes."""
+    rng, logged = np.random.default_rng(4), []
+    for _ in range(2_000):
+        q = np.append(rng.dirichlet(np.ones(4)), 0.0)
+        moved = 4 if impossible else int(q.argmax())
+        output = moved if rng.random() < 0.3 else int(rng.choice(5, p=q))
+        logged.append(seen(output, q))
+    result = audit.server_log(logged)
+    # to a favourite of mass q goes .3 (1 − q); the mean of the largest of four is 25/48
+    truth = 0.3 if impossible else 0.3 * 23 / 48
+    assert result.verdict == "not lossless"
+    assert 0.4 * truth < result.variation_above <= truth
+
+
+def test_the_bound_is_wrong_as_rarely_as_it_says():
+    rng, runs = np.random.default_rng(5), 200
+    wrong = 0
+    for _ in range(runs):
+        laws = rng.dirichlet(np.ones(4), (50, 2))
+        run = (seen(int(rng.choice(4, p=q)), q, p, [0]) for p, q in laws)
+        wrong += audit.server_log(run).variation_above > 0.0
+    assert wrong <= binom.isf(1e-9, runs, 0.05)
+
+
 class TestPower:
     def test_one_context_is_no_verdict_however_often_it_is_seen(self):
         rng = np.random.default_rng(5)

@@ -130,11 +130,21 @@ def test_dask_cluster_of_processes_gives_the_same_and_survives_a_killed_worker(
     the local one.
     """
     distributed = pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
     trace = write_small_trace(tmp_path / "trace.safetensors", positions=30)
     measure_trace_file(tmp_path / "local", trace=trace, settings=SETTINGS)
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
-    ) as cluster:
+    # a worker that Dask cannot start again is an error here, and no wait without end
+    no_worker = dask.config.set({"distributed.scheduler.no-workers-timeout": "120s"})
+    with (
+        no_worker,
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=50,
+        ) as cluster,
+    ):
         witness, workers = str(tmp_path / "killed"), Workers(scheduler=cluster.scheduler_address)
         assert sorted(run_each(workers, die_once, [(n, witness) for n in range(8)])) == SQUARES
         assert Path(witness).exists()
