@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from evidence.engines.recording import DEPTH, Result
 from evidence.engines.rules import RULES, calls, law
-from evidence.engines.tiny import UNIT
 from otm._display.tabular import markdown, with_section
 from otm.audit.evidence import (
     distance,
@@ -31,6 +30,7 @@ from otm.audit.evidence import (
     variation_at_least,
     variation_interval,
 )
+from otm.audit.tiny_pair import UNIT
 from otm.results.statistics import Estimate
 
 ROOT = Path(__file__).parents[2]

@@ -120,9 +120,9 @@ def counted(texts: Sequence[Sequence[int]], length: int) -> tuple[str, int]:
     """Count texts by their first letters, and those that are no texts of so many letters."""
     seen: collections.Counter[tuple[int, ...]] = collections.Counter()
     for text in texts:
-        good = len(text) == length and min(text) >= tiny.SPECIAL
+        good = len(text) == length and min(text) >= tiny.pair.SPECIAL
         seen[tuple(text[:DEPTH]) if good else ()] += 1
-    letters = range(tiny.SPECIAL, tiny.VOCABULARY)
+    letters = range(tiny.pair.SPECIAL, tiny.pair.VOCABULARY)
     numbers = (seen[key] for key in itertools.product(letters, repeat=DEPTH))
     return " ".join(map(str, numbers)), seen[()]
 
@@ -134,8 +134,8 @@ def result(case: Case, temperature: float, folder: Path) -> Result:
     found = Result(**given | {"temperature": temperature})
     start = time.perf_counter()
     pair = folder / ("contextual" if temperature == 0 else "plain")
-    sampled = ([tiny.PROMPT] * case.texts, LENGTH)
-    prompts, length = sampled if temperature > 0 else (tiny.PROMPTS, LONG)
+    sampled = ([tiny.pair.PROMPT] * case.texts, LENGTH)
+    prompts, length = sampled if temperature > 0 else (tiny.pair.PROMPTS, LONG)
     session = case.open(pair, True)
     texts = session.write(prompts, length, temperature, 0)
     told = session.told() if case.drafts else {}
@@ -148,9 +148,11 @@ def result(case: Case, temperature: float, folder: Path) -> Result:
     if not case.drafts:
         return found
     if temperature > 0:
-        texts = case.open(folder / "contextual", True).write(tiny.PROMPTS, LONG, temperature, SEED)
+        texts = case.open(folder / "contextual", True).write(
+            tiny.pair.PROMPTS, LONG, temperature, SEED
+        )
     again, plain = (
-        case.open(folder / "contextual", drafting).write(tiny.PROMPTS, LONG, temperature, SEED)
+        case.open(folder / "contextual", drafting).write(tiny.pair.PROMPTS, LONG, temperature, SEED)
         for drafting in (True, False)
     )
     found.of = len(texts)
@@ -207,12 +209,14 @@ def run(
         "machine": machine(),
         "install_seconds": options.install_seconds,
         **{
-            role: (tiny.UNIT * tiny.logits(seed)[tiny.SPECIAL :, tiny.SPECIAL :])
+            role: (
+                tiny.pair.UNIT * tiny.pair.logits(seed)[tiny.pair.SPECIAL :, tiny.pair.SPECIAL :]
+            )
             .astype(int)
             .tolist()
             for role, seed in (("target", 0), ("draft", 1))
         },
-        "last": tiny.PROMPT[-1] - tiny.SPECIAL,
+        "last": tiny.pair.PROMPT[-1] - tiny.pair.SPECIAL,
         "length": LENGTH,
         "results": results,
     }

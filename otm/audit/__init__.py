@@ -40,6 +40,7 @@ candidate               called as                                      audited b
   proved error probabilities. `Errors` says what must be found, and how often they may be wrong.
 * `server_log`: what a server logged, every context seen once; where the noise of its sampler is
   known, `tokens_to_mismatch` says how few tokens tell.
+* `engine`: a running engine, by the texts that it writes with the tiny pair of `write_pair`.
 * `same_text`: two runs that should write the same, from their log-probabilities.
 * `acceptance_counts`: how many drafts an engine counted as accepted, which can accuse and cannot
   acquit.
@@ -64,6 +65,7 @@ from otm.audit.candidate import Candidate, Check, Scope
 from otm.audit.classification import classify
 from otm.audit.draft_noise import several_steps
 from otm.audit.end_to_end import StepCandidate, step
+from otm.audit.engine_audit import engine, write_pair
 from otm.audit.evidence import samples_needed, tokens_to_mismatch
 from otm.audit.generations import GenerationCandidate, generate
 from otm.audit.hugging_face import as_hf
@@ -107,6 +109,7 @@ __all__ = [
     "assert_lossless",
     "battery",
     "classify",
+    "engine",
     "exact",
     "from_callable",
     "generate",
@@ -127,4 +130,5 @@ __all__ = [
     "step",
     "tokens_to_mismatch",
     "tree_kernel",
+    "write_pair",
 ]

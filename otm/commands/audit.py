@@ -210,6 +210,22 @@ def audit(
             rich_help_panel=TEXTS,
         ),
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Audit the texts of a server that runs the tiny pair, or of a module:function.",
+            rich_help_panel=TEXTS,
+        ),
+    ] = None,
+    write_pair: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write the tiny pair of models that --engine is for, and stop.",
+            rich_help_panel=TEXTS,
+        ),
+    ] = None,
     seed: Seed = 0,
     detect: Annotated[
         float | None,
@@ -238,7 +254,7 @@ def audit(
         typer.Option(metavar="X", help="Probability of a missed fault.", rich_help_panel=SAMPLES),
     ] = 1e-3,
 ) -> int:
-    """Audit a callable, a log or two texts.
+    """Audit a callable, a running engine, a log or two texts.
 
     An audited file is executed. Example: otm audit kernels.py:verify
 

@@ -31,6 +31,7 @@ from otm.audit.blocks import ManyBlocksCandidate
 from otm.audit.candidate import FunctionCandidate
 from otm.audit.classification import arguments_of
 from otm.audit.drafted import DraftedCandidate
+from otm.audit.engine_audit import write_pair
 from otm.audit.report import PASSED, Audit
 from otm.audit.templates import template
 from otm.audit.token_log import InvalidRecord
@@ -96,6 +97,9 @@ def run(options: SimpleNamespace) -> int:
     """Print a template, or carry out an audit and show each result as soon as possible."""
     if options.template is not None:
         return 0 if print_report(template(options.template), command="audit") else 2
+    if options.write_pair is not None:
+        paths = "\n".join(map(str, write_pair(options.write_pair)))
+        return 0 if print_report(paths, command="audit") else 2
     printed = _Kept()
     status = 0
     with clock("auditing"), printed.in_place_of_the_streams():
@@ -150,10 +154,17 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
         detect=options.detect or None, false_alarm=options.false_alarm, missed=options.missed
     )
     log, texts = options.log is not None, options.same_text is not None
-    none, called = not (log or texts), options.callable is not None
+    served = options.engine is not None
+    none, called = not (log or texts or served), options.callable is not None
     _refuse_if(
-        ("--log and --same-text are two audits; got both. Drop one of them.", log and texts),
-        ("A log is audited without a callable; got both. Drop one of them.", called and not none),
+        (
+            "--log, --same-text and --engine are an audit each; got several. Keep one of them.",
+            log + texts + served > 1,
+        ),
+        (
+            "A log or an engine is audited without a callable; got both. Drop one of them.",
+            called and not none,
+        ),
         (
             "--same-seed is of two runs; got none. Name them: --same-text A B.",
             none and options.same_seed,
@@ -163,10 +174,12 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
             none and options.expected is not None,
         ),
         (
-            f"An audit needs {_NAMED}, or --log FILE; got neither. See otm audit --help.",
+            f"An audit needs {_NAMED}, --engine URL or --log FILE; got none. See otm audit --help.",
             none and not called,
         ),
     )
+    if served:
+        return _engine(options, errors), None, Scope()
     if log:
         return _log(options, errors), None, Scope()
     if texts:
@@ -206,6 +219,19 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
         (only,) = found.audits.values()
         return dataclasses.replace(only, reason=found.reason), candidate, scope
     return found, candidate, scope
+
+
+def _engine(options: SimpleNamespace, errors: Errors) -> Audit:
+    """Audit the texts of an engine, a server or a function."""
+    heats = options.temperatures or (1.0,)
+    if len(heats) > 1:
+        raise InvalidParameter(
+            f"An engine is audited at one temperature; got {len(heats)}. Call it for each."
+        )
+    writes = options.engine
+    if "://" not in writes:
+        writes, _ = find(writes)
+    return audit.engine(writes, temperature=heats[0], name=options.engine, errors=errors)
 
 
 def _log(options: SimpleNamespace, errors: Errors) -> Audit:

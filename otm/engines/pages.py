@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import time
 import urllib.error
 import urllib.request
@@ -16,15 +17,19 @@ MOST_BYTES = 64 * 2**20
 
 _PORTS = {"http": 80, "https": 443}
 _CHUNK = 2**16  # bytes between two looks at the clock
+_SAID = 400  # bytes of a refusal that are shown
 
 
-def fetch_page(url: str, *, seconds: float = 10.0, most: int = MOST_BYTES) -> str:
+def fetch_page(
+    url: str, *, seconds: float = 10.0, most: int = MOST_BYTES, request: Any = None
+) -> str:
     """Fetch the text of a page.
 
     Args:
         url: an address of http or https. Redirects are followed to the same host and port only.
         seconds: time for the whole page.
         most: largest page, in bytes.
+        request: what is posted, as JSON; nothing is where it is None.
 
     Returns:
         The text.
@@ -37,7 +42,9 @@ def fetch_page(url: str, *, seconds: float = 10.0, most: int = MOST_BYTES) -> st
     content = bytearray()
     try:
         opener = urllib.request.build_opener(_SameServer)
-        with opener.open(url, timeout=seconds) as answer:
+        body = None if request is None else json.dumps(request).encode()
+        posted = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+        with opener.open(posted, timeout=seconds) as answer:
             while len(content) <= most and (chunk := answer.read1(_CHUNK)):
                 content += chunk
                 if time.monotonic() > ends:
@@ -48,10 +55,13 @@ def fetch_page(url: str, *, seconds: float = 10.0, most: int = MOST_BYTES) -> st
             )
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except urllib.error.HTTPError as error:
-        error.close()
+        with error:
+            said = error.read(_SAID).decode("utf-8", "replace").strip()
+        remedy = "Name the page of counters, often /metrics."
+        if request is not None:
+            remedy = f"It says: {said}" if said else "Name the server's own address."
         raise InvalidParameter(
-            f"{url:.80} must be a page; the server answers {error.code} {error.reason}. Name "
-            "the page of counters, often /metrics."
+            f"{url:.80} must be a page; the server answers {error.code} {error.reason}. {remedy}"
         ) from error
     except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
         reason = getattr(error, "reason", error)

@@ -58,6 +58,10 @@ def step(draft, target, rng):
     law = target.next([])
     return [int(rng.choice(len(law), p=law))]
 
+def letters(prompts, length, temperature):
+    return [[4] * length for _ in prompts]
+
+
 def first_child(tree, rng):
     return [int(tree.tokens[1])] + [int(rng.choice(len(tree.target[1]), p=tree.target[1]))]
 
@@ -155,6 +159,7 @@ def kernels(tmp_path, monkeypatch):
         (["otm:Lenience", *PAIR], 1, "not lossless"),
         (["audited_kernels:step", "--mode", "step"], 0, "a step that drafts by itself"),
         (["audited_kernels:step", "--mode", "step", "--first-iteration"], 0, "lossless"),
+        (["--engine", "audited_kernels:letters", "--temperatures", "0.7"], 1, "texts of an engine"),
         (
             ["audited_kernels:first_child", "--siblings", "likeliest"],
             1,
@@ -253,6 +258,9 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         (["audited_kernels:step", "--mode", "step", "--uniforms", "1,1"], "handed their drafts"),
         (["audited_kernels:step", "--mode", "step", "--siblings", "with"], "of --mode tree"),
         (["audited_kernels:first_child", "--first-iteration"], "of --mode step"),
+        (["--engine", "audited_kernels:letters", "--temperatures", "1,0.5"], "at one temperature"),
+        (["--engine", "audited_kernels:letters", "--log", "x"], "Keep one of them"),
+        (["--write-pair", os.devnull], "Name one that can be made"),
         (["audited_kernels:step", "--expected", "0.5"], "record of acceptance"),
         (["audited_kernels:broken"], "RuntimeError: out of memory"),
         (["audited_kernels:step", "--noise", "step"], "needs a function verify(draft (γ, V)"),
@@ -276,12 +284,15 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         (["otm:Maximal", "--draft-probs", "1e999999999", "--target-probs", "1"], "finite"),
         (["otm:Maximal", "--draft-probs", "nan", "--target-probs", "1"], "finite"),
         (["--log", "absent.jsonl"], "regular file"),
-        (["audited_kernels:maximal", "--log", "x"], "got both"),
+        (["audited_kernels:maximal", "--log", "x"], "without a callable; got both"),
         (["audited_kernels:one_token", "--mode", "exact"], "is a verifier of blocks"),
         (["audited_kernels:maximal", "--mode", "sequence"], "is a verifier of one token"),
         (["--log", "neither.txt"], "Line 1 is no record"),
-        (["--log", "fair.jsonl", "--same-text", "plain.json", "plain.json"], "got both"),
-        (["audited_kernels:maximal", "--same-text", "plain.json", "plain.json"], "got both"),
+        (["--log", "fair.jsonl", "--same-text", "plain.json", "plain.json"], "Keep one of them"),
+        (
+            ["audited_kernels:maximal", "--same-text", "plain.json", "plain.json"],
+            "callable; got both",
+        ),
         (["audited_kernels:maximal", "--same-seed"], "of two runs"),
         (["--same-text", "plain.json", "fair.jsonl"], "holds no text"),
         (["a:b", "--draft-probs", "x"], "'--draft-probs': probabilities are decimals"),

@@ -156,6 +156,23 @@ def first_matches(draft: Any, target: Any, drafts: Any, uniforms: Any) -> list[i
     return [*(int(token) for token in drafts), int(uniforms[0] >= target[-1, 0])]
 
 
+def letters(prompts: Any, length: Any, temperature: Any) -> list[list[int]]:
+    """Write one letter again and again."""
+    return [[4] * length for _ in prompts]
+
+
+def written(writer: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a writer to write to a folder of its own where none is given."""
+
+    def write(folder: Any) -> Any:
+        if folder is not None:
+            return writer(folder)
+        with tempfile.TemporaryDirectory() as own:
+            return [path.name for path in writer(own)]
+
+    return named(writer, write)
+
+
 ASKED = MARKOV_PAIR | {"candidate": first_matches}
 BLOCKS = ASKED | {"num_drafts": 1, "context": (0,)}
 TREE = {
@@ -392,6 +409,8 @@ CALLS: list[Call] = [
         {"verify": first_matches, "order": "vllm", "temperatures": [1.0, 0.5], "name": "first"},
     ),
     (audit.as_hf, {"model": sequence.ZerothOrder(P), "temperature": 0.5, "prompt": 1}),
+    (audit.engine, {"write": letters, "temperature": 0.0, "name": "x", "errors": ERRORS}),
+    (written(audit.write_pair), {"folder": None}),
     (audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}),
     (audit.server_log, {"records": LOGGED, "name": "x", "law": otm.IID(1), "errors": ERRORS}),
     (

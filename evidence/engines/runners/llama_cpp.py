@@ -28,7 +28,7 @@ class Server:
     def __init__(self, pair: Path, *kinds: Any, drafts: int = 0, **settings: Any) -> None:
         given = xllamacpp.CommonParams()
         given.model.path = str(pair / "target")
-        given.n_ctx, given.n_parallel, given.warmup = tiny.CONTEXT, 1, False
+        given.n_ctx, given.n_parallel, given.warmup = tiny.pair.CONTEXT, 1, False
         given.endpoint_metrics, given.verbosity = True, -1
         for threads in (given.cpuparams, given.cpuparams_batch):
             threads.n_threads = 1
@@ -62,7 +62,7 @@ class Server:
                 }
             )
             self.timings, self.requests = found["timings"], self.requests + 1
-            texts.append([tiny.pieces().index(x) for x in found["choices"][0]["text"]])
+            texts.append([tiny.pair.pieces().index(x) for x in found["choices"][0]["text"]])
         return texts
 
     def told(self) -> dict[str, Any]:
@@ -124,4 +124,4 @@ CASES = (
 )
 
 if __name__ == "__main__":
-    recording.run(PACKAGES, CASES, tiny.write_gguf)
+    recording.run(PACKAGES, CASES, tiny.pair.write_gguf)

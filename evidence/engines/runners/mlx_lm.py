@@ -82,4 +82,4 @@ CASES = tuple(
 )
 
 if __name__ == "__main__":
-    recording.run(PACKAGES, CASES, tiny.write_folder)
+    recording.run(PACKAGES, CASES, tiny.pair.write_folder)

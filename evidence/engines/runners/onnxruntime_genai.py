@@ -33,11 +33,11 @@ class Loaded:
             return {
                 "session_options": {"provider_options": [], "intra_op_num_threads": 1},
                 "filename": f"{role}.onnx",
-                "head_size": tiny.WIDTH // tiny.HEADS,
-                "hidden_size": tiny.WIDTH,
-                "num_attention_heads": tiny.HEADS,
+                "head_size": tiny.pair.WIDTH // tiny.pair.HEADS,
+                "hidden_size": tiny.pair.WIDTH,
+                "num_attention_heads": tiny.pair.HEADS,
                 "num_hidden_layers": 1,
-                "num_key_value_heads": tiny.HEADS,
+                "num_key_value_heads": tiny.pair.HEADS,
                 "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask"}
                 | {f"past_{part}_names": f"past_key_values.%d.{part}" for part in parts},
                 "outputs": {"logits": "logits"}
@@ -46,16 +46,16 @@ class Loaded:
 
         model = {
             "type": "llama",
-            "vocab_size": tiny.VOCABULARY,
-            "context_length": tiny.CONTEXT,
-            "bos_token_id": tiny.BOS,
-            "eos_token_id": tiny.EOS,
+            "vocab_size": tiny.pair.VOCABULARY,
+            "context_length": tiny.pair.CONTEXT,
+            "bos_token_id": tiny.pair.BOS,
+            "eos_token_id": tiny.pair.EOS,
             "pad_token_id": 3,
             "decoder": decoder("target"),
         }
         if "max_draft_tokens" in speculative and "ngram_size" not in speculative:
             model["draft"] = decoder("draft")
-        search = {"past_present_share_buffer": False, "max_length": tiny.CONTEXT}
+        search = {"past_present_share_buffer": False, "max_length": tiny.pair.CONTEXT}
         config = {"model": model, "search": search}
         (pair / "genai_config.json").write_text(json.dumps(config))
         self.model = onnxruntime_genai.Model(str(pair))
@@ -71,7 +71,7 @@ class Loaded:
             given.set_search_options(max_length=len(prompt) + length, random_seed=seed + i)
             if temperature > 0:
                 given.set_search_options(
-                    do_sample=True, temperature=temperature, top_k=tiny.VOCABULARY, top_p=1.0
+                    do_sample=True, temperature=temperature, top_k=tiny.pair.VOCABULARY, top_p=1.0
                 )
             if self.speculative:
                 given.set_speculative_options(**self.speculative)

@@ -26,7 +26,7 @@ _TOTALS = {
 def export(folder: Path, seed: int, attention: float) -> None:
     """Write a model in OpenVINO's own form, by its reader of GGUF files."""
     folder.mkdir()
-    path = tiny.write_gguf(folder / "model.gguf", seed, attention, half=True)
+    path = tiny.pair.write_gguf(folder / "model.gguf", seed, attention, half=True)
     openvino_genai.LLMPipeline(str(path), "CPU", enable_save_ov_model=True)
 
 
@@ -57,7 +57,7 @@ class Loaded:
             given.max_new_tokens, given.ignore_eos = length, True
             if temperature > 0:
                 given.do_sample, given.temperature, given.rng_seed = True, temperature, seed + i
-                given.top_k, given.top_p = tiny.VOCABULARY, 1.0
+                given.top_k, given.top_p = tiny.pair.VOCABULARY, 1.0
             for name, value in self.speculative.items():
                 setattr(given, name, value)
             ids = np.array([prompt], dtype=np.int64)

@@ -90,4 +90,4 @@ CASES = (
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    recording.run(PACKAGES, CASES, tiny.write_folder)
+    recording.run(PACKAGES, CASES, tiny.pair.write_folder)

@@ -46,7 +46,7 @@ class Loaded:
             str(pair / "target"),
             skip_tokenizer_init=True,
             dtype="float32",
-            max_model_len=tiny.CONTEXT,
+            max_model_len=tiny.pair.CONTEXT,
             enforce_eager=True,
             disable_log_stats=False,
             enable_prefix_caching=False,
@@ -111,4 +111,4 @@ CASES = (
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    recording.run(PACKAGES, CASES, tiny.write_folder)
+    recording.run(PACKAGES, CASES, tiny.pair.write_folder)

@@ -23,6 +23,7 @@ EXCUSED = {
 
 ALONE = {
     ("plan", "--drafts"): "one number that a record's step has, elsewhere a list to measure",
+    ("audit", "--engine"): "the address of one that runs, elsewhere its name",
     ("plan", "--engine"): "whose settings are printed, elsewhere whose rules are candidates",
 }
 """Options of another type than their namesakes, and why."""

@@ -14,7 +14,7 @@ from evidence.engines import page
 from evidence.engines.__main__ import RUNNERS, engines
 from evidence.engines.recording import DEPTH
 from evidence.engines.rules import law
-from evidence.engines.tiny import UNIT
+from otm.audit.tiny_pair import UNIT
 
 BIASED = ("openvino_genai draft", "vllm draft")
 """Engines and configurations whose sampled text is known not to be the target's."""
@@ -22,6 +22,7 @@ BIASED = ("openvino_genai draft", "vllm draft")
 RECORDS = page.records()
 FOUND = [(name, result) for name, record in RECORDS.items() for result in record["results"]]
 SAMPLED = [(name, result) for name, result in FOUND if result.temperature > 0]
+PAIR = RUNNERS.parents[2] / "otm" / "audit" / "tiny_pair.py"
 WRITERS = {"gguf", "onnx"}
 ENGINES = {"mlx", "onnxruntime_genai", "openvino", "openvino_genai", "torch", "xllamacpp"}
 each = pytest.mark.parametrize("engine, result", SAMPLED, ids=lambda x: getattr(x, "options", x))
@@ -112,7 +113,7 @@ def test_runners_know_their_engine_alone():
     beside = {"numpy", "evidence", "__future__"} | sys.stdlib_module_names
     runners = sorted(RUNNERS.glob("[!_]*.py"))
     assert {path.stem for path in runners} == set(engines()) >= set(RECORDS)
-    for path in (*runners, RUNNERS.parent / "recording.py", RUNNERS.parent / "tiny.py"):
+    for path in (*runners, RUNNERS.parent / "recording.py", PAIR):
         text = path.read_text(encoding="utf-8")
         found = set(re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE)) - beside
         assert found <= WRITERS | ({path.stem, *ENGINES} if path in runners else set())

@@ -1,0 +1,142 @@
+"""Engines that write texts with the tiny pair: in this process, and behind an address."""
+
+import json
+
+import numpy as np
+import pytest
+
+from otm import audit
+from otm.audit import tiny_pair
+from otm.audit.engine_audit import DEPTH, LENGTH, target_rows
+from otm.errors import InvalidParameter, OtmError
+from otm.logits import Processing
+from tests.served import served
+
+SERVED = json.dumps({"data": [{"id": "tiny"}]})
+
+
+def drawn(rows, prompts, length, rng):
+    """Return a text after each prompt, drawn from rows by the last token."""
+    up_to, texts = np.cumsum(rows, axis=1), []
+    for prompt in prompts:
+        text = list(prompt)
+        for u in rng.random(length) * (1.0 - 1e-12):
+            text.append(int(np.searchsorted(up_to[text[-1]], u, side="right")))
+        texts.append(text[-length:])
+    return texts
+
+
+class Engine:
+    """An engine whose generator goes on from call to call."""
+
+    def __init__(self, rows, seed=0):
+        self.rows, self.rng, self.asked = rows, np.random.default_rng(seed), []
+
+    def __call__(self, prompts, length, temperature):
+        self.asked.append((len(prompts), length, temperature))
+        return drawn(self.rows, prompts, length, self.rng)
+
+    def post(self, request):
+        """Answer a request as a server does."""
+        self.asked.append(request)
+        (text,) = drawn(self.rows, [request["prompt"]], request["max_tokens"], self.rng)
+        return json.dumps({"choices": [{"text": "".join(tiny_pair.pieces()[x] for x in text)}]})
+
+
+def joint(rows):
+    """Return the law of the first tokens of a text, enumerated."""
+    law = {(): 1.0}
+    for _ in range(DEPTH):
+        law = {
+            (*text, x): mass * rows[(text or tiny_pair.PROMPT)[-1], x]
+            for text, mass in law.items()
+            for x in range(tiny_pair.SPECIAL, 16)
+        }
+    return law
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_the_target_passes_and_the_draft_is_found_with_a_distance(temperature):
+    right = audit.engine(Engine(target_rows(temperature)), temperature=temperature)
+    assert right.verdict == "no difference found"
+    assert right.detect == pytest.approx(0.1, rel=1e-4)
+    assert right.coverage.temperatures == (temperature,)
+    rows = Processing(temperature=temperature)(tiny_pair.logits(1))
+    wrong = audit.engine(Engine(rows), temperature=temperature)
+    assert wrong.verdict == "not lossless"
+    laws = joint(target_rows(temperature)), joint(rows)
+    truth = 0.5 * sum(abs(laws[0][text] - laws[1][text]) for text in laws[0])
+    # the cells of an audit show a part of the distance
+    assert 0.4 * truth < wrong.total_variation.low < truth
+
+
+def test_greedy_text_has_one_law():
+    likeliest = np.eye(16)[tiny_pair.logits(0).argmax(axis=1)]
+    found = audit.engine(Engine(likeliest), temperature=0.0)
+    assert found.verdict == "no difference found"
+    assert audit.engine(Engine(target_rows(1.0)), temperature=0.0).verdict == "not lossless"
+
+
+def test_a_server_is_asked_without_filters_for_the_model_that_it_names():
+    engine = Engine(target_rows(0.7))
+    with served(SERVED, posted=engine.post) as url:
+        address = url.removesuffix("/metrics")
+        found = audit.engine(address, temperature=0.7, errors=audit.Errors(detect=0.3))
+        assert found.verdict == "no difference found"
+        assert found.name == address
+        for ending in ("/v1", "/v1/completions", "/"):
+            audit.engine(address + ending, temperature=0.7, errors=audit.Errors(detect=0.9))
+    wanted = {"model": "tiny", "prompt": [*tiny_pair.PROMPT], "max_tokens": LENGTH}
+    wanted |= {"temperature": 0.7, "top_p": 1.0, "top_k": -1, "min_p": 0.0}
+    assert all(request == wanted for request in engine.asked)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda prompts, length, temperature: [[4]] * len(prompts), "must write 8 letters"),
+        (lambda prompts, length, temperature: [[3] * 8] * len(prompts), "must write 8 letters"),
+        (lambda prompts, length, temperature: [[4] * 8], "each of 64 prompts"),
+        (lambda prompts, length, temperature: 7, "must write 8 letters"),
+        (lambda prompts: [], "raised TypeError"),
+        (3, "must be a server's address or a function"),
+        ("nonsense", "has an address of http or https"),
+    ],
+)
+def test_what_is_no_engine_of_the_pair_is_refused(write, said):
+    with pytest.raises(OtmError, match=said):
+        audit.engine(write)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((400, {}, '{"error": "top_k must be positive"}'), "top_k must be positive"),
+        ((404, {}, ""), "the server's own address"),
+        (json.dumps({"choices": [{"text": " Hello"}]}), "letters of the tiny pair"),
+        (json.dumps({"choices": []}), "letters of the tiny pair"),
+        ("no json", "letters of the tiny pair"),
+    ],
+)
+def test_what_a_server_answers_otherwise_is_told(answer, said):
+    with (
+        served(SERVED, posted=lambda request: answer) as url,
+        pytest.raises(InvalidParameter, match=said),
+    ):
+        audit.engine(url.removesuffix("/metrics"))
+
+
+def test_the_pair_is_what_transformers_loads(tmp_path):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    paths = audit.write_pair(tmp_path)
+    assert [path.name for path in paths][:2] == ["target", "draft"]
+    for seed, path in enumerate(paths[:2]):
+        model = transformers.AutoModelForCausalLM.from_pretrained(path)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        ids = tokenizer("afc", add_special_tokens=False, return_tensors="pt").input_ids
+        assert ids[0].tolist() == [*tiny_pair.PROMPT]
+        with torch.no_grad():
+            law = torch.softmax(model(ids).logits[0].double(), -1).numpy()
+        rows = Processing(temperature=1.0)(tiny_pair.logits(seed))
+        np.testing.assert_allclose(law, rows[list(tiny_pair.PROMPT)], atol=1e-6)
