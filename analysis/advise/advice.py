@@ -52,6 +52,7 @@ class AdviceSettings:
         quick: seconds of the first look; later ones double.
         seed: of the texts and the clock's places.
         confidence: of the intervals, over all looks.
+        families: names of the compared families, chains always among them.
     """
 
     num_tokens: int = 64
@@ -60,6 +61,7 @@ class AdviceSettings:
     quick: float = 30.0
     seed: int = 0
     confidence: float = 0.95
+    families: tuple[str, ...] = tuple(family.name for family in FAMILIES)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -162,15 +164,16 @@ class _Measurement:
     ) -> None:
         self.draft, self.target, self.prompts = Clocked(draft), Clocked(target), prompts
         self.asked, self.eos, self.until = asked, eos, until
+        self.families = [family for family in FAMILIES if family.name in asked.families]
         self.rng = np.random.default_rng([asked.seed, 1])
-        self.laws: dict[Family, list[Any]] = {family: [] for family in FAMILIES}
+        self.laws: dict[Family, list[Any]] = {family: [] for family in self.families}
         self.owners: list[int] = []
         self.known: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self.first: list[SampledText] = []
         self.begun: TextToRead | None = None
         self.asked_for = 0
         self.clock = Clock(self.draft, self.target, self.known, eos, self.rng)
-        self.probes = {family.name: list(family.probes(asked.limits)) for family in FAMILIES}
+        self.probes = {family.name: list(family.probes(asked.limits)) for family in self.families}
 
     def run(self, on_progress: Callable[[Advice], object]) -> Advice:
         """Measure in looks until the interval decides or the time is over."""
@@ -246,7 +249,7 @@ class _Measurement:
         """Compute the laws of the first text that were left out for lack of time."""
         if self.begun is not None:
             self._limit(limit)
-            for family in FAMILIES:
+            for family in self.families:
                 if not self.laws[family]:
                     self.draft.check()
                     self.laws[family].append(family.law(self.begun))
@@ -254,13 +257,13 @@ class _Measurement:
 
     def _take(self, reading: TextToRead, number: int, limit: float) -> None:
         """Compute every family's law of a text; for the first text stop when time is up."""
-        text, laws = reading.text, {FAMILIES[0]: FAMILIES[0].law(reading)}
+        text, laws = reading.text, {self.families[0]: self.families[0].law(reading)}
         self.known.append((text.prefix, tuple(text.tokens.tolist())))
         if len(self.known) == 1:
-            self.clock.round(self.probes[FAMILIES[0].name][:1])
+            self.clock.round(self.probes[self.families[0].name][:1])
         self._limit(limit)
         try:
-            for family in FAMILIES[1:]:
+            for family in self.families[1:]:
                 self.draft.check()  # some laws ask no model for anything, and take long
                 laws[family] = family.law(reading)
         except DeadlinePassed:
@@ -277,7 +280,7 @@ class _Measurement:
         """Time the probes and the finalists of every family, then compare all plans."""
         plans = [
             plan
-            for family in FAMILIES
+            for family in self.families
             if self.laws[family]
             for plan in family.plans(
                 self.laws[family], limits=self.asked.limits, starts=self.asked.num_tokens
@@ -327,7 +330,7 @@ class _Measurement:
         timed = {index: clock.ratio(plans[index].decoder) for index in finalists}
         speeds = {index: float(tokens.mean[index]) / timed[index][0] for index in finalists}
         order = sorted(finalists, key=speeds.__getitem__, reverse=True)
-        chain = next(index for index in order if plans[index].family == FAMILIES[0].name)
+        chain = next(index for index in order if plans[index].family == self.families[0].name)
 
         def row(index: int) -> TimedPlan:
             influence, error = tokens.influence[:, index], timed[index][1]
@@ -355,13 +358,15 @@ class _Measurement:
         rows = sorted(best.values(), key=lambda one: -one.over_plain.value)
         verdict = verdict_of(rows[0].over_plain, [row(index).over_plain for index in order])
         chains = [
-            float(tokens.mean[i]) for i, plan in enumerate(plans) if plan.family == FAMILIES[0].name
+            float(tokens.mean[i])
+            for i, plan in enumerate(plans)
+            if plan.family == self.families[0].name
         ]
         return Advice(
             asked=self.asked,
             verdict=verdict,
             rows=tuple(rows),
-            chain=best[FAMILIES[0].name],
+            chain=best[self.families[0].name],
             chains=tuple(chains),
             plain_seconds=clock.plain_seconds,
             model=model,

@@ -19,6 +19,7 @@ from otm.sequence import Gsd, LikeliestTree
 
 from ..files import json_values, write_json
 from ..models.causal import CausalModel, pair_models
+from ..models.engines import Engine
 from ..models.from_logits import shared_positions
 from ..models.latency import measure_passes
 from ..models.names import SIDES, model_places
@@ -54,6 +55,7 @@ def run_advise(
     asked: AdviceSettings,
     repeats: int,
     out: Path | None,
+    engine: Engine | None = None,
 ) -> str:
     """Measure a pair, show the advice, run the plans if asked, and return the closing remarks.
 
@@ -64,6 +66,7 @@ def run_advise(
         asked: how much is measured, and within what.
         repeats: texts per prompt and way of a real run; 0 for none.
         out: where the record goes.
+        engine: the engine that is asked about, if any.
     """
     deadline = announce_limit(asked.seconds)
     pair = load_source(source, two_tokenizers=True)
@@ -101,7 +104,9 @@ def run_advise(
                 advice, draft, target, tokens, eos=eos, repeats=repeats, seed=asked.seed + 1
             )
         said = [trial_table(trials, {row.plan.text: row.plan.words for row in advice.rows})]
-    said += [f"note    {note}" for note in (*pair.notes, *cut)]
+    notes = [] if engine is None else [f"{engine.name}: {engine.words}"]
+    notes += [*pair.notes, *cut]
+    said += [f"note    {note}" for note in notes]
     said += [
         f"note    {side} model: {model.fallback}"
         for side, model in zip(SIDES, (draft, target), strict=True)
@@ -120,7 +125,7 @@ def run_advise(
             "threads": torch.get_num_threads(),
             "cores": os.cpu_count(),
             **loads(before),
-            "notes": list(pair.notes),
+            "notes": notes,
             **environment(),
             "revision": revision(),
         }

@@ -7,10 +7,12 @@ import typer
 
 from otm._machine.progress import INTERRUPTED, say
 from otm.commands.options import Seed
+from otm.errors import InvalidParameter
 
 from .options import (
     TEXTS,
     TREES,
+    EngineName,
     Field,
     Limit,
     PairSource,
@@ -50,6 +52,7 @@ def advise(
     field: Field = "text",
     prompt_tokens: PromptTokens = 512,
     num_tokens: TextTokens = 64,
+    engine: EngineName = None,
     repeats: Annotated[
         int,
         typer.Option(
@@ -82,8 +85,20 @@ def advise(
     Example: otm advise --draft NAME --target NAME --prompts prompts.txt --run
     """
     from ..advise import advice, clocked, end_to_end, families
+    from ..models.engines import ENGINES
 
     assert prompts is not None
+    compared, runs = [family.name for family in families.FAMILIES], None
+    if engine is not None:
+        runs = ENGINES[engine]
+        if "rejection" not in runs.rules:
+            raise InvalidParameter(
+                "Advice is on rejection of drafts, or this library's own decoding; "
+                f"{engine} does neither: {runs.words}. Ask otm rules --engine {engine}."
+            )
+        compared = compared[:1]
+        if setting.draft == setting.target:
+            setting = setting._replace(draft=runs.draft(setting.target))
     use_threads(threads)
     text = end_to_end.run_advise(
         models,
@@ -93,8 +108,13 @@ def advise(
         prompt_tokens=prompt_tokens,
         processing=setting,
         asked=advice.AdviceSettings(
-            num_tokens, families.Limits(max_nodes, max_depth, sequences), seconds, seed=seed
+            num_tokens,
+            families.Limits(max_nodes, max_depth, sequences),
+            seconds,
+            seed=seed,
+            families=tuple(compared),
         ),
+        engine=runs,
         repeats=repeats if run else 0,
         out=out,
     )

@@ -71,6 +71,10 @@ Device = Annotated[
     str,
     typer.Option(metavar="NAME", help="auto, cpu, cuda or cuda:N.", rich_help_panel=MACHINE),
 ]
+EngineName = Annotated[
+    Literal["llama.cpp", "mlx-lm", "onnxruntime-genai", "transformers", "vllm"] | None,
+    typer.Option("--engine", help="An engine: what it can run, with its draft law."),
+]
 Weights = Literal["float32", "float16", "bfloat16", "auto"]
 Threads = Annotated[
     int | None,

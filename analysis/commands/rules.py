@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from ..errors import AnalysisError
 from .options import (
     TEXTS,
     TREES,
+    EngineName,
     Field,
     Limit,
     PairSource,
@@ -33,7 +34,6 @@ from .options import (
     use_threads,
 )
 
-Engines = Literal["llama.cpp", "mlx-lm", "onnxruntime-genai", "transformers", "vllm"]
 LIMITS = "Penalties and grammar, of the target alone"
 BESIDE = "A second column beside"
 
@@ -48,10 +48,7 @@ def rules(
             metavar="FILE", help="Acceptance that an engine recorded: which rule ran there?"
         ),
     ] = None,
-    engine: Annotated[
-        Engines | None,
-        typer.Option(help="An engine: rules that it can run, with its lengths and draft law."),
-    ] = None,
+    engine: EngineName = None,
     rule: Annotated[
         str | None, typer.Option(metavar="NAME", help="The rule that --fail-below looks at.")
     ] = None,
@@ -176,8 +173,8 @@ def rules(
 
     from ..files import SHIPPED_PAIR
     from ..models import causal, forced, pair as pairs, prompts as files, source
+    from ..models.engines import ENGINES
     from ..rules import answer
-    from ..rules.engines import ENGINES
     from ..rules.rules import Reader, Sizes
 
     if (rule is None) != (fail_below is None):

@@ -26,13 +26,13 @@ from ..advise.sampled_texts import sample_text
 from ..advise.walk import Walk, along_all_lengths, along_block, along_scores
 from ..errors import AnalysisError
 from ..models.causal import CausalModel
+from ..models.engines import Engine
 from ..models.from_logits import Limited, shared_positions
 from ..models.processing import Setting
 from ..models.translated import SharedTokens
 from ..steps.likeliest_trees import match_law
 from ..steps.noise_trees import noise_given, noise_law, noise_scale
 from ..steps.texts import SampledText
-from .engines import Engine
 
 NOTHING, NOISE = "nothing", "shared noise"
 PROBABILITIES, TREES = "draft probabilities", "tree attention"

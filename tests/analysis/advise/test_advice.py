@@ -37,6 +37,7 @@ from analysis.run.ranks import drafting_widths
 from analysis.statistics import clustered_error
 from analysis.steps.texts import SampledText
 from otm import Processing
+from otm.__main__ import main
 from otm.commands.printing import WIDTH
 from otm.engines import CostSurface, read_costs
 from otm.results.statistics import Estimate
@@ -578,3 +579,25 @@ def test_a_step_whose_round_was_cut_short_is_not_compared():
     clock.plain[chain] = [2.0]
     found, error, rounds = clock.ratio(chain)
     assert found == pytest.approx(1.5) and np.isnan(error) and rounds == 1
+
+
+def test_an_engine_is_advised_on_what_it_runs_with_its_drafts(monkeypatch, printed, tmp_path):
+    monkeypatch.setattr(advice_module, "LEAST_ROUNDS", 2)
+    monkeypatch.setattr(end_to_end, "announce_limit", lambda seconds: math.inf)
+    prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
+    lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]
+    prompts.write_text("\n".join(lines), encoding="utf-8")
+    asked = "--num-tokens 4 --max-depth 2 --seconds 0 --threads 1 --temperature 0.8 --device cpu"
+    told = ["advise", "--prompts", prompts, "--out", out, *asked.split()]
+    shown = printed(*told, "--engine", "transformers")
+    assert "note    transformers: rejection of drafts at the square" in shown
+    record = json.loads(out.read_text(encoding="utf-8"))
+    assert record["manifest"]["processing"]["draft"]["temperature"] == pytest.approx(0.64)
+    assert record["manifest"]["processing"]["target"]["temperature"] == 0.8
+    assert {one["family"] for one in record["rows"]} == {FAMILIES[0].name}
+
+
+def test_an_engine_without_rejection_is_not_advised_on(capsys):
+    given = ["advise", "--prompts", str(SHIPPED_PAIR / "prompts.txt"), "--engine", "mlx-lm"]
+    assert main(given) == 2
+    assert "Ask otm rules --engine mlx-lm" in capsys.readouterr().err

@@ -7,10 +7,10 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from analysis.commands.rules import Engines
+from analysis.commands.options import EngineName
+from analysis.models.engines import ENGINES
 from analysis.models.processing import Setting
 from analysis.rules.answer import attribute, place_of, read_rules, screen_json
-from analysis.rules.engines import ENGINES
 from analysis.rules.rules import Sizes
 from analysis.rules.screen import rules_screen
 from otm import Processing
@@ -47,7 +47,7 @@ def test_drafts_of_llama_cpp_are_of_the_ten_likeliest():
 def test_only_what_an_engine_can_run_is_a_candidate(read):
     names = {rule.name for rule in read.rules} | {"string-match"}
     assert all(set(engine.rules) <= names for engine in ENGINES.values())
-    assert set(get_args(Engines)) == set(ENGINES)
+    assert set(get_args(get_args(get_args(EngineName)[0])[0])) == set(ENGINES)
     all_of_them = read.candidates
     read.reader.engine = ENGINES["mlx-lm"]
     own = place_of(read.rules, "match-independent")
