@@ -166,7 +166,13 @@ def joint(
         if not branching:
             raise TraceAborted("no time was left to follow its draws")
         found = traced_law_of(
-            [value], [1.0], 0, tolerance=allowed, described=instance, most_seconds=branching
+            [value],
+            [1.0],
+            0,
+            tolerance=allowed,
+            described=instance,
+            most_seconds=branching,
+            seeds=1,  # `seeded_rng`
         )
         exact = decided(
             JointAudit(

@@ -3,12 +3,14 @@ battery. Passed when right, found when wrong (in the tests of the corpus, with t
 fractions), sampled with the reason where it has no branches.
 """
 
+import functools
 import time
 
 import numpy as np
 import pytest
 
 import otm
+from evidence import hidden_generators as hidden
 from evidence.corpus import steps, trees
 from otm import audit
 from otm.audit.budget import ENOUGH
@@ -195,3 +197,18 @@ def test_what_fails_everywhere_says_so(ask, said):
 def test_what_is_not_of_wholes_is_refused(ask, said):
     with pytest.raises(otm.errors.InvalidParameter, match=said):
         ask()
+
+
+@pytest.mark.parametrize("generator", hidden.GENERATORS[:4])
+def test_numbers_from_elsewhere_are_told_where_nearly_all_is_certain(generator):
+    """Every execution writes the same text, as the law of one seed has it."""
+    kernel = functools.partial(hidden.step, generator, False)
+    pair = {"draft": ZerothOrder([0.999, 0.001]), "target": ZerothOrder([0.9995, 0.0005])}
+    found = audit.step(kernel, length=3, rng=np.random.default_rng(0), **pair)
+    assert found.verdict == "no difference found"
+    assert found.reason == "it drew a seed, and nothing that is followed"
+
+
+def test_what_draws_nothing_is_exact():
+    greedy = audited(lambda draft, target, rng: [int(target.next([]).argmax())])
+    assert isinstance(greedy, JointAudit)

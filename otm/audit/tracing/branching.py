@@ -150,6 +150,7 @@ def trace_each(
     most_work: int = MOST_WORK,
     most_seconds: float = MOST_SECONDS,
     checks: int = CHECKS,
+    seeds: int = 0,
 ) -> list[TracedLaw]:
     """Return the law of each function, as `trace` does, with one interception of draws for all.
 
@@ -158,6 +159,7 @@ def trace_each(
         most_slanted, most_work: budgets of each function.
         most_seconds: for all functions; what is then left stays undecided.
         checks: how often each is executed on real randomness, of a seed of its own.
+        seeds: how many seeds are drawn for the code, not by it.
 
     Raises:
         TraceAborted: if the trace of one of them is void.
@@ -174,7 +176,7 @@ def trace_each(
         def explored(function: UniformFunction) -> TracedLaw:
             try:
                 return _explored(
-                    function, num_uniforms, interception, most_slanted, most_work, in_time
+                    function, num_uniforms, interception, seeds, most_slanted, most_work, in_time
                 )
             except TraceAborted as aborted:
                 if not conversions.follows(aborted):
@@ -197,6 +199,7 @@ def _explored(
     function: UniformFunction,
     num_uniforms: int,
     interception: Interception,
+    seeds: int,
     most_slanted: int,
     most_work: int,
     in_time: Callable[[], bool],
@@ -212,7 +215,7 @@ def _explored(
     while waiting and slanted < most_slanted and work < most_work and in_time():
         run = Execution(prescribed=heapq.heappop(waiting)[2])
         draws = TracingDraws(run)
-        value = _execute(function, num_uniforms, draws, interception)
+        value = _execute(function, num_uniforms, draws, interception, seeds)
         cells += 1
         work += 1 + len(run.pending)
         slanted += run.slanted
@@ -233,7 +236,11 @@ def _explored(
 
 
 def _execute(
-    function: UniformFunction, num_uniforms: int, draws: TracingDraws, interception: Interception
+    function: UniformFunction,
+    num_uniforms: int,
+    draws: TracingDraws,
+    interception: Interception,
+    seeds: int,
 ) -> Hashable:
     """Run the code on a box, then on plain numbers from the middle of the box, which must agree."""
     run = draws.run
@@ -250,6 +257,8 @@ def _execute(
         failure = f"on symbols it raised {type(error).__name__}: {error}"
     if run.aborted or failure:
         raise run.abort(failure)
+    if draws.seeds > seeds and not draws.drew:
+        raise run.abort("it drew a seed, and nothing that is followed")
     # Boxes of no volume, where a uniform is exactly 0, may hold a 0/0 that objects and floats treat
     # differently; the middle of a side that rounding cannot tell from its ends is no point inside.
     sides = [b - a for a, b in zip(run.low, run.high, strict=True)]

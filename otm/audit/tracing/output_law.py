@@ -157,12 +157,14 @@ def traced_law_of(
     tolerance: float,
     described: str,
     most_seconds: float = MOST_SECONDS,
+    seeds: int = 0,
 ) -> OutputLaw:
     """Return the law of a candidate's answers by tracing alone.
 
     Args:
         functions, weights, num_uniforms, tolerance, described: as of `output_law_of`.
         most_seconds: after which what is left undecided counts as error.
+        seeds: how many seeds are drawn for the code, not by it.
 
     Raises:
         CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
@@ -175,6 +177,7 @@ def traced_law_of(
         most_work=max(_LEAST_WORK, MOST_WORK // len(functions)),
         most_seconds=most_seconds,
         checks=max(_LEAST_CHECKS, CHECKS // len(functions)),
+        seeds=seeds,
     )
     if contradicts_samples(laws):
         raise TraceAborted(CONTRADICTED)

@@ -50,9 +50,11 @@ class Draws(abc.ABC):
 
     Attributes:
         replayed: whether it is a second execution, on plain numbers.
+        seeds: how many seeds were drawn.
     """
 
     replayed: ClassVar[bool] = False
+    seeds: int = 0
 
     def uniforms(self, state: Hashable, size: int, kind: str = "uniform") -> list[Any]:
         """Return uniforms on [0, 1): numbers or floats.

@@ -91,6 +91,7 @@ def integers(
     if size <= 0:
         raise ValueError("low >= high")
     if size > MOST_OUTCOMES:
+        draws.seeds += 1
         names = [pickle.dumps((state, place, draws.replayed)) for place in range(count)]
         return [
             SeedInteger(start + int.from_bytes(hashlib.sha256(name).digest(), "little") % size)
