@@ -33,7 +33,7 @@ from otm.audit.tracing.branching import (
     trace_each,
 )
 from otm.audit.tracing.execution import AGAIN, TraceAborted
-from otm.audit.tracing.precision import explained, type_in_sight
+from otm.audit.tracing.precision import MOST_ROUNDED, explained, type_in_sight
 from otm.audit.tracing.probing import PredictionCheck, probe, require_deterministic
 from otm.pmf import check_count, check_real
 
@@ -217,7 +217,8 @@ def _collected(
                 drafts.append(draft)
                 masses.append(weight * volume)
     failing = math.fsum(itertools.chain.from_iterable(failures.values()))
-    if failing > tolerance and failing > explained(coarsest_type()):
+    likely = failing > MOST_ROUNDED  # whose explanation need not be looked for
+    if failing > tolerance and (likely or failing > explained(coarsest_type())):
         message, parts = max(failures.items(), key=lambda item: math.fsum(item[1]))
         raise CandidateFailure.likely(message, math.fsum(parts), described)
     return [

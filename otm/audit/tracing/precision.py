@@ -45,17 +45,19 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         if event != "return":
             return
-        for thing in (argument, *frame.f_locals.values()):
+        things = [argument]
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
+            things += frame.f_locals.values()
+            named.update(frame.f_code.co_names, map(str, frame.f_code.co_consts))
+        for thing in things:
             held.update(
                 map(_type_of, thing[:_RUNS] if isinstance(thing, (tuple, list)) else [thing])
             )
-        if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
-            named.update(frame.f_code.co_names, map(str, frame.f_code.co_consts))
 
     rng = np.random.default_rng(0)
     runs = itertools.islice(itertools.cycle(functions[:: 1 + len(functions) // _RUNS]), _RUNS)
     with preserved(seed=0), np.errstate(all="ignore"), contextlib.ExitStack() as stack:
-        stack.callback(sys.setprofile, sys.getprofile())
+        stack.callback(_set_profiler, sys.getprofile())
         sys.setprofile(look)
         for function in runs:
             with contextlib.suppress(Exception):
@@ -63,6 +65,14 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
     if seen := held & _ROUNDOFF.keys():
         return max(seen, key=_ROUNDOFF.__getitem__)
     return min(named & _ROUNDOFF.keys(), key=_ROUNDOFF.__getitem__, default="")
+
+
+def _set_profiler(profiler: Any) -> None:
+    """Set the profiler that was there before, cProfile's by its own method."""
+    if profiler is None or callable(profiler):
+        sys.setprofile(profiler)
+    else:
+        profiler.enable()
 
 
 def explained(name: str) -> float:
