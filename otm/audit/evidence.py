@@ -23,6 +23,7 @@ Proofs: docs/theory.md, "Audits".
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -265,15 +266,21 @@ def _moved(counts: NDArray[np.int64], mass: NDArray[Any], level: float) -> NDArr
 
     most = math.log(counts.sum()) + 700.0
     least = math.log(counts.sum())
-    law = raised(
-        scipy.optimize.bisect(lambda rate: (raised(rate) - mass).sum() - level, least, most)
-        if level > 0.0
-        else most
-    )
+    law = raised(_crossing(lambda rate: (raised(rate) - mass).sum() - level, least, most))
     if mass[counts == 0].sum() < level:
-        rate = scipy.optimize.bisect(lambda rate: (mass - lowered(rate)).sum() - level, -700, least)
+        rate = _crossing(lambda rate: (mass - lowered(rate)).sum() - level, -700.0, least)
         law = law + lowered(rate) - mass
     return law
+
+
+def _crossing(excess: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a monotone function changes its sign, or the end that is nearest to a change
+    that rounding hides.
+    """
+    at_low, at_high = excess(low), excess(high)
+    if min(at_low, at_high) < 0.0 < max(at_low, at_high):
+        return float(scipy.optimize.bisect(excess, low, high))
+    return low if abs(at_low) < abs(at_high) else high
 
 
 def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:

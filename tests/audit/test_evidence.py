@@ -216,3 +216,14 @@ def test_tokens_to_a_mismatch_by_hand():
     n = tokens_to_mismatch(target=q, served=raised)
     assert n == math.ceil(math.log(1e-3) / math.log(1 - 0.5 * np.abs(raised - q).sum()))
     assert tokens_to_mismatch(target=q, served=raised, tolerance=margin) == math.inf
+
+
+def test_a_bound_where_what_never_came_out_is_a_half_but_for_rounding():
+    """The cells without counts have less than 1/2 in one order of addition, and more in another."""
+    mass = np.asarray([3, 1, 4, 3, 2, 2, 2, 2, 1]) / 20
+    seen = np.asarray([0, 6, 36, 10, 0, 18, 0, 0, 0])
+    assert mass[seen == 0].sum() < 0.5 < np.where(seen == 0, mass, 0.0).sum()
+    bound = variation_at_least(seen, mass, uncertainty=0.05)
+    apart = mass + 1e-9 * np.asarray([-1, 1, 0, 0, 0, 0, 0, 0, 0])
+    assert bound == pytest.approx(variation_at_least(seen, apart, uncertainty=0.05), abs=1e-5)
+    assert 0.2 < bound < 0.5 * np.abs(seen / seen.sum() - mass).sum()
