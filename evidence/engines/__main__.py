@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import subprocess
 import sys
-import time
-import venv
 from pathlib import Path
 
 from evidence.engines import page
+from evidence.environments import installed
 
 RUNNERS = Path(__file__).with_name("runners")
 ENVIRONMENTS = page.ROOT / "build" / "engines"
@@ -29,27 +27,6 @@ def engines() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def installed(name: str, packages: tuple[str, ...]) -> tuple[Path, float]:
-    """Make an engine's environment if it is not there, and tell the seconds that it took.
-
-    A name after a minus is taken off again: what a package asks for and this machine cannot run.
-    """
-    folder = ENVIRONMENTS / name
-    stamp, told = folder / "installed.json", {"packages": list(packages)}
-    python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    if not stamp.exists() or json.loads(stamp.read_text())["packages"] != told["packages"]:
-        start = time.perf_counter()
-        venv.create(folder, clear=True, with_pip=True)
-        pip = [python, "-m", "pip", "--quiet"]
-        unwanted = [package[1:] for package in packages if package[0] == "-"]
-        wanted = [package for package in packages if package[0] != "-"]
-        subprocess.run([*pip, "install", *wanted], check=True)
-        if unwanted:
-            subprocess.run([*pip, "uninstall", "--yes", *unwanted], check=True)
-        stamp.write_text(json.dumps(told | {"seconds": round(time.perf_counter() - start)}))
-    return python, json.loads(stamp.read_text())["seconds"]
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the engines named and renew the page."""
     parser = argparse.ArgumentParser(prog="python -m evidence.engines", description=__doc__)
@@ -62,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no engine {', '.join(unknown)}; choose from {', '.join(known)}")
     for name in () if options.page else names:
         try:
-            python, seconds = installed(name, known[name])
+            python, seconds = installed(ENVIRONMENTS / name, known[name])
             command = [python, "-m", f"evidence.engines.runners.{name}"]
             out = page.RESULTS / f"{name}.json"
             subprocess.run(

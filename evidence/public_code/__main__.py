@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from evidence.public_code import report
-from evidence.public_code.checkouts import commands
+from evidence.public_code.checkouts import commands, folder
+from evidence.public_code.registry import Subject
 from otm.commands.printing import escape_unencodable
-
-MOST_SECONDS = 600
-"""Time for one subject, shrinking and confirmation included."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,54 +46,18 @@ def main(arguments: list[str] | None = None) -> int:
         from evidence.public_code.run import run
 
         torch.set_num_threads(1)
-        print(json.dumps(run(SUBJECTS[options.names[0]], options.checkouts), ensure_ascii=False))
+        chosen = SUBJECTS[options.names[0]]
+        candidate = chosen.shim(folder(options.checkouts, chosen.repository))
+        print(json.dumps(run(chosen, candidate), ensure_ascii=False))
         return 0
-    from benchmarks.timing import machine
+    from evidence.public_code.each import audit_each
 
-    record = report.read()
-    rows = {row["subject"]: row for row in record["rows"]}
-    failures = 0
-    for name in options.names or SUBJECTS:
-        command = [
-            sys.executable,
-            "-m",
-            "evidence.public_code",
-            "--checkouts",
-            str(options.checkouts),
-            "--one",
-            name,
-        ]
-        # compiled code cannot be followed, and is the same code
-        environment = {
-            **os.environ,
-            "TORCHDYNAMO_DISABLE": "1",
-        }
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=MOST_SECONDS,
-                env=environment,
-                check=True,
-            )
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            failures += 1
-            print(f"{name}: {error}\n{(error.stderr or '')[-1000:]}", file=sys.stderr)
-            continue
-        rows[name] = json.loads(done.stdout.splitlines()[-1])
-        print(
-            f"{name}: {rows[name]['verdict']}, {rows[name]['total_variation']}, "
-            f"{rows[name]['seconds']} s",
-            flush=True,
-        )
-        report.write(
-            {
-                "machine": record["machine"] or machine(),
-                "rows": [rows[key] for key in SUBJECTS if key in rows],
-            }
-        )
-    return int(failures > 0)
+    def command(subject: Subject) -> list[Any]:
+        given = ["--checkouts", options.checkouts.resolve(), "--one", subject.key]
+        return [sys.executable, "-m", "evidence.public_code", *given]
+
+    names = options.names or SUBJECTS
+    return int(audit_each(SUBJECTS, names, command, report.read(), report.write, report.ROOT) > 0)
 
 
 if __name__ == "__main__":

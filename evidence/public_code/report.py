@@ -30,23 +30,25 @@ _DIGITS, _SHORT = 40, 7
 """Of a commit, and as many of them as the table shows; a release's tag is shown as it is."""
 
 
-def read() -> dict[str, Any]:
+def read(results: Path = RESULTS) -> dict[str, Any]:
     """Return the committed results; none if there are none."""
     return (
-        json.loads(RESULTS.read_text(encoding="utf-8"))
-        if RESULTS.exists()
+        json.loads(results.read_text(encoding="utf-8"))
+        if results.exists()
         else {"machine": {}, "rows": []}
     )
 
 
 def write(record: dict[str, Any]) -> None:
     """Write the results, and the page's table from them."""
-    RESULTS.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if PAGE.exists():
-        PAGE.write_text(
-            with_section(PAGE.read_text(encoding="utf-8"), "results", table(record)),
-            encoding="utf-8",
-        )
+    keep(record, RESULTS, PAGE, table(record))
+
+
+def keep(record: dict[str, Any], results: Path, page: Path, shown: str) -> None:
+    """Write a record to its file, and its table to the page."""
+    results.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    page.write_text(with_section(text, "results", shown), encoding="utf-8")
 
 
 def table(record: dict[str, Any]) -> str:
@@ -58,16 +60,6 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     path = row["code"].split(":")[0]
     repository = row["repository"].partition("@")[0]
     link = f"[{row['subject']}](https://github.com/{repository}/blob/{row['revision']}/{path})"
-    distance = "–" if row["total_variation"] is None else f"{row['total_variation']:.4g}"
-    if (
-        row["total_variation"] is not None
-        and row["total_variation"] < 1e-6
-        and row["verdict"] == "lossless"
-    ):
-        distance = f"rounding, {row['total_variation']:.0e}"
-    if row["verdict"] == UNSEEN:
-        distance = f"none of {row['total_variation']:.2g} or more"
-    example = row["counterexample"] or (f"raises: {row['raised']}" if row["raised"] else "")
     by = (
         f"{row['instances']}, {row['sampled']} sampled" if row["sampled"] else str(row["instances"])
     )
@@ -76,9 +68,29 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         row["revision"][:_SHORT] if len(row["revision"]) == _DIGITS else row["revision"],
         row["meant"],
         f"**{row['verdict']}**",
-        distance,
-        example,
+        distance(row),
+        example(row),
         row["confirmed"],
         by,
         f"{row['seconds']:.1f}",
     )
+
+
+def distance(row: dict[str, Any]) -> str:
+    """Write the largest total variation of a row."""
+    found = row["total_variation"]
+    if found is None:
+        return "–"
+    if row["verdict"] == UNSEEN:
+        return f"none of {found:.2g} or more"
+    return (
+        f"rounding, {found:.0e}"
+        if found < 1e-6 and row["verdict"] == "lossless"
+        else f"{found:.4g}"
+    )
+
+
+def example(row: dict[str, Any]) -> str:
+    """Write the counterexample of a row, or what it raises."""
+    raised = f"raises: {row['raised']}" if row["raised"] else ""
+    return str(row["counterexample"]) or raised

@@ -4,23 +4,22 @@ the real generators.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 import otm
-from evidence.public_code.checkouts import folder
 from evidence.public_code.registry import Subject
 from evidence.public_code.report import UNSEEN
 from evidence.public_code.toys import drafting
 from otm import audit
 from otm.audit import BlockBatchCandidate, standard_problems
-from otm.audit.report import format_probabilities, format_probability
+from otm.audit.report import FAILED, format_probabilities, format_probability
 from otm.audit.sampled_audit import SampledAudit
 from otm.audit.tracing.answers import CandidateFailure
 from otm.audit.tracing.probing import OwnRandomness
@@ -48,6 +47,10 @@ ODD_PAIRS: dict[str, tuple[Any, Any]] = {
         ZerothOrder([0.25, 0.5, 0.25]),
     ),
     "another argmax": (ZerothOrder([1.0, 0.0]), ZerothOrder([0.0, 1.0])),
+    "certain chains": (
+        MarkovModel([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]),
+        MarkovModel([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]),
+    ),
     "argmax of three": (ZerothOrder([0.0, 1.0, 0.0]), ZerothOrder([1.0, 0.0, 0.0])),
     "filtered": (
         ZerothOrder([0.25, 0.5, 0.25]),
@@ -71,14 +74,16 @@ DETECT = 0.1
 ENOUGH = 0.02
 """Total variation from which a failure is confirmed by samples."""
 
-_WORST_FIRST = ("not lossless", "undecided", "no verdict", UNSEEN, "lossless", "–")
+_WORST_FIRST = (*FAILED, "undecided", "no verdict", "little power", UNSEEN, "lossless", "–")
+
+_WHERE = re.compile(r" \([^()]*:\d+ in [^()]*\)")
+"""The files in the message of what was raised, which lie elsewhere on another machine."""
 
 
-def run(subject: Subject, checkouts: Path) -> dict[str, Any]:
-    """Return the row of one subject: what was found, on which instances, how long it took, and
-    whether samples confirm it.
+def run(subject: Subject, candidate: Any) -> dict[str, Any]:
+    """Return the row of a subject and its callable: what was found, on which instances, how long it
+    took, and whether samples confirm it.
     """
-    candidate = subject.shim(folder(checkouts, subject.repository))
     _warm()
     begin, wall = time.process_time(), time.perf_counter()
     found: list[tuple[str, Any]] = []
@@ -88,11 +93,12 @@ def run(subject: Subject, checkouts: Path) -> dict[str, Any]:
         try:
             found.append((label, job()))
         except (CandidateFailure, OwnRandomness) as error:
-            raised = raised or f"{label}: {error}"
+            raised = raised or f"{label}: {_WHERE.sub('', str(error))}"
     seconds = time.process_time() - begin, time.perf_counter() - wall
-    failed = [(label, result) for label, result in found if result.verdict == "not lossless"]
+    failed = [(label, result) for label, result in found if result.verdict in FAILED]
     worst = max(failed or found, key=lambda pair: pair[1].severity, default=None)
-    verdicts = {result.verdict for _, result in found} or {"–"}
+    # the total variation says what rounding it is
+    verdicts = {result.verdict.replace("rounding", "lossless") for _, result in found} or {"–"}
     verdicts |= {"no verdict"} if raised and found else set()
     verdict = next(word for word in _WORST_FIRST if word in verdicts)
     severity = worst[1].severity if worst else None
@@ -160,7 +166,8 @@ def _jobs(subject: Subject, candidate: Any) -> Iterator[tuple[str, Callable[[], 
                 yield label, lambda n=name, g=gamma: _of_batches(subject, candidate, n, g)
     elif subject.kind == "tree":
         for shape in SHAPES:
-            for name, (_, target) in PAIRS.items():
+            for name in options.get("only", PAIRS):
+                target = PAIRS[name][1]
                 live = options.get("replacement", True) or name != "zeros"
                 if live and (len(shape) < 4 or target.num_tokens == 2):
                     yield (
@@ -196,7 +203,10 @@ def _of_models(
 ) -> Any:
     """Audit a tree or step on a pair of toy models."""
     draft, target = _pair(name)
-    common = {"draft": draft, "target": target, "rng": np.random.default_rng(0), **errors}
+    common = {"draft": draft, "target": target, "rng": np.random.default_rng(0)}
+    if "detect" in subject.options:
+        common["errors"] = audit.Errors(detect=subject.options["detect"])
+    common |= errors
     if subject.kind == "tree":
         return audit.tree_kernel(
             candidate, parents=shape, replacement=subject.options.get("replacement", True), **common
@@ -256,11 +266,16 @@ def _confirmed(subject: Subject, candidate: Any, label: str, found: Any) -> str:
         )
         result = _of_models(subject, stopped(candidate), label.split(", tree")[0], shape, **errors)
     else:
-        name, gamma = label.split(", γ = ") if "γ" in label else (label, "1")
-        draft, target = standard_problems.standard_models(int(gamma))[name]
-        step, rng = drafting(candidate, int(gamma)), np.random.default_rng(0)
+        if subject.kind == "token":
+            draft, target = map(ZerothOrder, standard_problems.instance(label))
+            gamma, step = 0, drafting(lambda p, q, x, u: candidate(p[0], q[0], x, u), 1)
+        else:
+            name, gamma = label.split(", γ = ")[0], int(label.split(", γ = ")[1])
+            draft, target = standard_problems.standard_models(gamma)[name]
+            step = drafting(candidate, gamma)
+        rng = np.random.default_rng(0)
         result = audit.step(
-            stopped(step), draft=draft, target=target, length=int(gamma) + 1, rng=rng, **errors
+            stopped(step), draft=draft, target=target, length=gamma + 1, rng=rng, **errors
         )
     assert isinstance(result, SampledAudit)
     interval = result.total_variation

@@ -30,43 +30,19 @@ from evidence.public_code.toys import (
     Positioned,
     Softened,
     answering,
-    depths,
     drafting,
     fixed,
     from_vllm,
-    no_draft,
+    opt_tree,
+    path,
+    paths,
+    rows,
     two_siblings,
+    with_cache,
 )
 
 _TWO = ("equal", "two tokens", "two tokens, turned")
 """The pairs on two tokens, for what is slow."""
-
-
-def _rows(*arrays: Any) -> list[torch.Tensor]:
-    """Return arrays as tensors with a batch of one in front."""
-    return [torch.as_tensor(np.asarray(array))[None] for array in arrays]
-
-
-def _paths(tree: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the root-to-leaf paths of a tree as nodes `(paths, depth)`, −1 behind their end, and
-    as tokens.
-    """
-    parents = tree.parents.tolist()
-    lines = []
-    for leaf in sorted(set(range(len(parents))) - set(parents)):
-        line = [leaf]
-        while parents[line[0]] >= 0:
-            line.insert(0, parents[line[0]])
-        lines.append(line)
-    nodes = torch.tensor([line + [-1] * (max(map(len, lines)) - len(line)) for line in lines])
-    return nodes, torch.where(nodes < 0, -1, torch.as_tensor(tree.tokens)[nodes])
-
-
-def _path(tree: Any, nodes: torch.Tensor, best: Any, accepted: Any, last: Any) -> list[int]:
-    """Return the tokens of the first nodes of a path, and the one after them."""
-    return [int(tree.tokens[node]) for node in nodes[int(best)][1 : int(accepted) + 1].tolist()] + [
-        int(last)
-    ]
 
 
 # Kernels on given drafts
@@ -76,7 +52,7 @@ def _assisted(weight: float | None) -> Any:
     from transformers.generation.utils import _speculative_sampling
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = _rows(draft, target, drafts)
+        p, q, x = rows(draft, target, drafts)
         return _speculative_sampling(x, p.log(), len(drafts), q.log(), weight)[0][0]
 
     return verify
@@ -151,7 +127,7 @@ def _hsd(root: Path, **how: bool) -> Any:
     rest = {"stop": lambda *_, **__: False, **how}
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = _rows(draft, target, drafts)
+        p, q, x = rows(draft, target, drafts)
         given = x, p.log(), len(drafts), q.log(), torch.tensor([False])
         return code._speculative_sampling(*given, **rest)[0][0]
 
@@ -203,7 +179,7 @@ def _from_scratch(root: Path) -> Any:
     )
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = (part[0] for part in _rows(draft, target, drafts))
+        p, q, x = (part[0] for part in rows(draft, target, drafts))
         return code.TokenVerifier().verify(x, p.log(), q.log(), drawn).accepted_tokens
 
     return verify
@@ -222,7 +198,7 @@ def _fly(root: Path) -> Any:
     vars(self).update(probs_dtype=torch.float32, token_id_dtype=torch.int64, _num_bonus_tokens=1)
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = _rows(draft, target, drafts)
+        p, q, x = rows(draft, target, drafts)
         found = self._batch_modified_rejection_sampling(q[:, :-1].float(), p.float(), x, {})
         return self._create_output(*found, x, torch.multinomial(q[0, -1:], 1))[0]
 
@@ -253,7 +229,7 @@ def _spec_bench(root: Path) -> Any:
     code = load(root, "model/sps/decoding.py")
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = _rows(draft, target, drafts)
+        p, q, x = rows(draft, target, drafts)
         return code._speculative_sampling(x, p.log(), len(drafts), q.log(), False, len(drafts))[0][
             0
         ]
@@ -276,7 +252,7 @@ def _vllm(root: Path) -> Any:
     sampler.init_tensors("cpu", device_type="cpu")
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = _rows(draft, target, drafts)
+        p, q, x = rows(draft, target, drafts)
         return sampler(q.float(), torch.multinomial(q[0, -1:], 1), p.float(), x)[0]
 
     return verify
@@ -338,7 +314,7 @@ def _deepspec(root: Path) -> Any:
     code = load(root, "deepspec/eval/base_evaluator.py", siblings=(sampling,))
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = _rows(draft, target, [PROMPT, *drafts])
+        p, q, x = rows(draft, target, [PROMPT, *drafts])
         proposal = {
             "proposal": code.DraftProposal(len(drafts), x, p),
             "max_proposal_tokens": len(drafts),
@@ -355,7 +331,7 @@ def _ssd(root: Path, hit: int) -> Any:
     code = load(root, "ssd/utils/verify.py")
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = _rows(draft, target, [PROMPT, *drafts])
+        p, q, x = rows(draft, target, [PROMPT, *drafts])
         accepted, last = code.verify(
             q.log(), p.log(), x, torch.ones(1), torch.ones(1), cache_hits=torch.tensor([hit])
         )
@@ -392,7 +368,7 @@ def _flashinfer(root: Path) -> Any:
     code = load(root, "flashinfer/trace/templates/sampling.py")
 
     def verify(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
-        p, q, x = _rows(draft, target, drafts)
+        p, q, x = rows(draft, target, drafts)
         return code._chain_speculative_sampling_reference(p, x, q)[0]
 
     return verify
@@ -466,12 +442,12 @@ def _eagle(root: Path, path: str, temperature: float) -> Any:
     code = load(root, path)
 
     def verify(tree: Any, rng: Any) -> Any:
-        nodes, candidates = _paths(tree)
+        nodes, candidates = paths(tree)
         logits = torch.as_tensor(tree.target)[nodes].log() * temperature
         best, accepted, law = code.evaluate_posterior(
             logits, candidates, lambda ids, scores: scores / temperature
         )
-        return _path(tree, nodes, best, accepted, torch.multinomial(law, 1))
+        return path(tree, nodes, best, accepted, torch.multinomial(law, 1))
 
     return verify
 
@@ -516,10 +492,10 @@ def _angelslim(root: Path) -> Any:
     code = load(root, "angelslim/compressor/speculative/utils/util.py")
 
     def verify(tree: Any, rng: Any) -> Any:
-        nodes, candidates = _paths(tree)
+        nodes, candidates = paths(tree)
         logits = torch.as_tensor(tree.target)[nodes].log() * 0.5
         found = code.evaluate_posterior(logits, candidates, lambda ids, scores: scores / 0.5)
-        return _path(tree, nodes, *found)
+        return path(tree, nodes, *found)
 
     return verify
 
@@ -573,10 +549,10 @@ def _medusa(root: Path, **how: Any) -> Any:
     code = load(root, "medusa/model/utils.py")
 
     def verify(tree: Any, rng: Any) -> Any:
-        nodes, candidates = _paths(tree)
+        nodes, candidates = paths(tree)
         law = torch.as_tensor(tree.target)[nodes]
         best, accepted = code.evaluate_posterior(law.log(), candidates.clamp(min=0), 1.0, **how)
-        return _path(tree, nodes, best, accepted, torch.multinomial(law[best, accepted], 1))
+        return path(tree, nodes, best, accepted, torch.multinomial(law[best, accepted], 1))
 
     return verify
 
@@ -613,14 +589,14 @@ def _rest(root: Path) -> Any:
     code = load(root, "rest/model/utils.py")
 
     def verify(tree: Any, rng: Any) -> Any:
-        nodes, candidates = _paths(tree)
+        nodes, candidates = paths(tree)
         law = torch.as_tensor(tree.target)[nodes]
         best, accepted = code.evaluate_posterior(
             law.log(), candidates.clamp(min=0), 1.0, top_p=1 - 1e-9
         )
         # as for the first candidate of the next step
         filtered = code.top_p_filtering(law.log()[best, accepted][None], top_p=1 - 1e-9)
-        return _path(tree, nodes, best, accepted, torch.multinomial(filtered.softmax(-1)[0], 1))
+        return path(tree, nodes, best, accepted, torch.multinomial(filtered.softmax(-1)[0], 1))
 
     return verify
 
@@ -632,19 +608,7 @@ def _opt_tree(root: Path) -> Any:
     code = load(root, "opt_classic/utils.py")
 
     def verify(tree: Any, rng: Any) -> Any:
-        logits, text = torch.as_tensor(tree.target)[None].log(), torch.zeros(1, 0).long()
-        parents = torch.tensor(
-            [
-                node if parent == 0 else parent - 1
-                for node, parent in enumerate(tree.parents[1:].tolist())
-            ]
-        )
-        caches = None, [torch.zeros(1, len(parents) + 1, 1)], torch.tensor([len(parents) + 1])
-        rest = no_draft(), 0, 0, 0, lambda ids, scores: scores
-        found = code.verify(
-            text, logits, torch.as_tensor(tree.tokens)[None], depths(tree), *caches, parents, *rest
-        )
-        return [*found[1][1:], int(found[3][0, 0])]
+        return opt_tree(code.verify, tree)
 
     return verify
 
@@ -794,13 +758,7 @@ def _lucidrains(root: Path) -> Any:
     code = load(root, "speculative_decoding/speculative_decoding.py")
 
     def step(draft: Any, target: Any, rng: Any) -> Any:
-        def net(toy: Causal) -> Any:
-            return lambda out, **_: (
-                toy(out).logits.float(),
-                (torch.zeros(1, out.shape[1], 1), None),
-            )
-
-        nets = net(Causal(target)), net(Causal(draft))
+        nets = with_cache(target), with_cache(draft)
         return code.speculative_decoding(
             *nets, torch.tensor([[PROMPT]]), 4, gamma=1, filter_thres=0.0
         )[0][0]

@@ -111,9 +111,13 @@ class Softened(Positioned):
     the same argmax.
     """
 
-    def __init__(self, model: Any, share: float) -> None:
+    def __init__(self, model: Any, share: float, temperature: float = 1.0) -> None:
         super().__init__(model)
-        self.share = share
+        self.share, self.temperature, self.max_seq_length = share, temperature, 16
+
+    def modules(self) -> tuple[()]:
+        """Return that nothing of it is compiled."""
+        return ()
 
     def row(self, tokens: Sequence[int]) -> torch.Tensor:
         """Return the logits `(V,)` after the prompt and these tokens."""
@@ -315,9 +319,46 @@ class NoTokenizer:
         """Return one that decodes nothing."""
         return cls()
 
+    pad_token_id = 0
+
+    def __call__(self, text: str, **kwargs: Any) -> dict[str, torch.Tensor]:
+        """Return the prompt, whatever the text."""
+        return {"input_ids": self.encode(text)}
+
+    def encode(self, text: str, **kwargs: Any) -> torch.Tensor:
+        """Return the prompt, whatever the text."""
+        return torch.tensor([[PROMPT]])
+
     def decode(self, *args: Any, **kwargs: Any) -> str:
         """Return no text."""
         return ""
+
+
+def rows(*arrays: Any) -> list[torch.Tensor]:
+    """Return arrays as tensors with a batch of one in front."""
+    return [torch.as_tensor(np.asarray(array))[None] for array in arrays]
+
+
+def paths(tree: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the root-to-leaf paths of a tree as nodes `(paths, depth)`, −1 behind their end, and
+    as tokens.
+    """
+    parents = tree.parents.tolist()
+    lines = []
+    for leaf in sorted(set(range(len(parents))) - set(parents)):
+        line = [leaf]
+        while parents[line[0]] >= 0:
+            line.insert(0, parents[line[0]])
+        lines.append(line)
+    nodes = torch.tensor([line + [-1] * (max(map(len, lines)) - len(line)) for line in lines])
+    return nodes, torch.where(nodes < 0, -1, torch.as_tensor(tree.tokens)[nodes])
+
+
+def path(tree: Any, nodes: torch.Tensor, best: Any, accepted: Any, last: Any) -> list[int]:
+    """Return the tokens of the first nodes of a path, and the one after them."""
+    return [int(tree.tokens[node]) for node in nodes[int(best)][1 : int(accepted) + 1].tolist()] + [
+        int(last)
+    ]
 
 
 def depths(tree: Any) -> torch.Tensor:
@@ -328,16 +369,39 @@ def depths(tree: Any) -> torch.Tensor:
     return torch.tensor(found)
 
 
+def with_cache(model: Any) -> Any:
+    """Return a model as lucidrains' loops call it: without a cache of its own."""
+    toy = Causal(model)
+
+    def called(ids: torch.Tensor, **_: Any) -> Any:
+        return toy(ids).logits.float(), (torch.zeros(1, ids.shape[1], 1), None)
+
+    return called
+
+
 def answering(logits: torch.Tensor) -> Any:
     """Return a model of transformers' that has these logits, whatever it is asked."""
     return lambda **_: types.SimpleNamespace(logits=logits)
 
 
-def no_draft() -> Any:
-    """Return OPT-Tree's model as far as its next draft is not looked at."""
-    return types.SimpleNamespace(
-        draft=lambda *_: (torch.zeros(1, 1).long(), torch.zeros(1).long(), torch.ones(1, 1), None)
+def opt_tree(verify: Any, tree: Any, unused: int = 1) -> list[int]:
+    """Call a verifier of OPT-Tree's, with a model whose next draft is not looked at and ends with
+    so many things unused.
+    """
+    logits, text = torch.as_tensor(tree.target)[None].log(), torch.zeros(1, 0).long()
+    parents = torch.tensor(
+        [
+            node if parent == 0 else parent - 1
+            for node, parent in enumerate(tree.parents[1:].tolist())
+        ]
     )
+    next_draft = torch.zeros(1, 1).long(), torch.zeros(1).long(), torch.ones(1, 1)
+    model = types.SimpleNamespace(draft=lambda *_: (*next_draft, *[None] * unused))
+    caches = None, [torch.zeros(1, len(parents) + 1, 1)], torch.tensor([len(parents) + 1])
+    rest = model, 0, 0, 0, lambda ids, scores: scores
+    tokens = torch.as_tensor(tree.tokens)[None]
+    found = verify(text, logits, tokens, depths(tree), *caches, parents, *rest)
+    return [*found[1][1:], int(found[3][0, 0])]
 
 
 def one_device() -> types.SimpleNamespace:
@@ -348,8 +412,8 @@ def one_device() -> types.SimpleNamespace:
 
 
 def fixed(logits: torch.Tensor) -> Any:
-    """Return a model that has these logits `(T, V)` after whatever tokens it is given."""
-    return lambda *_, **__: types.SimpleNamespace(logits=logits[None])
+    """Return a model that has these logits `(T, V)` after whatever tokens it is given, no cache."""
+    return lambda *_, **__: types.SimpleNamespace(logits=logits[None], past_key_values=None)
 
 
 def drafting(verify: Any, gamma: int) -> Any:
