@@ -1,5 +1,5 @@
 # Two commands: `make figures` and `make test`. Each sets up all that it needs in .venv from constraints.txt.
-.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants corpus public-code engines lint pyright format hooks wheel docs benchmarks dist dist-install clean
+.PHONY: help figures analysis public-model test jobs test-long check torture coverage mutants corpus public-code engines packages lint pyright format hooks wheel docs benchmarks dist dist-install clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -58,6 +58,9 @@ public-code: $(STAMPS)/test ## audits of public repositories in the folder CHECK
 
 engines: $(STAMPS)/test ## runs real engines on this CPU, each in an environment of its own, and renews docs/engines_run.md; ENGINE=llama.cpp one
 	$(BIN)/python -m evidence.engines $(ENGINE)
+
+packages: $(STAMPS)/test ## audits packages of the index, each in an environment of its own, and renews docs/packages.md; PACKAGE=flashspec one
+	$(BIN)/python -m evidence.packages $(PACKAGE)
 
 format: $(STAMPS)/lint ## rewrites the sources in the house's format
 	$(BIN)/ruff check --fix .
