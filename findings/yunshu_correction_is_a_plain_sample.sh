@@ -17,8 +17,8 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 python3 -m venv "$place/env"
 "$place/env/bin/python" -m pip install --quiet numpy==2.4.6 "mlx[cpu]==0.32.4"
-# its servers and models are not needed
-"$place/env/bin/python" -m pip install --quiet --no-deps yunshu==0.1.5
+# its servers and models are not needed, nor is Python 3.13 for what is run
+"$place/env/bin/python" -m pip install --quiet --no-deps --ignore-requires-python yunshu==0.1.5
 "$place/env/bin/python" - <<'PYTHON'
 from importlib.metadata import version
 

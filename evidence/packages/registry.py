@@ -86,12 +86,12 @@ class PackageSubject(Subject):
         """Count the shim's statements, and those of the functions of its file that it calls."""
         shim: Any = self.shim
         plain = shim.func if isinstance(shim, functools.partial) else shim
-        lengths, calls = functions(sys.modules[plain.__module__])
+        lengths, calls = _functions(sys.modules[plain.__module__])
         return sum(lengths[name] for name in _called(plain.__name__, calls))
 
 
 @functools.cache
-def functions(module: Any) -> tuple[dict[str, int], dict[str, set[str]]]:
+def _functions(module: Any) -> tuple[dict[str, int], dict[str, set[str]]]:
     """Return the statements of each function of a file, docstrings left out, and whom it calls."""
     found = [
         node

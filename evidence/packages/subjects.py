@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import collections
 import functools
-import importlib.util
 import types
 import unittest.mock
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from evidence.packages.fitting import (
+    HEAT,
+    laws,
+    likeliest,
+    load_file,
+    models,
+    row_by_row,
+    scores,
+)
 from evidence.packages.registry import package
-from evidence.public_code.checkouts import load
 from evidence.public_code.toys import (
     PROMPT,
     NoTokenizer,
@@ -33,9 +39,6 @@ from evidence.public_code.toys import (
 )
 from otm.audit import as_hf
 
-HEAT = 0.5
-"""The temperature of the rows that name it."""
-
 GREEDY = ("another argmax", "argmax of three", "certain chains")
 """The pairs whose target has no chance, for what is greedy."""
 
@@ -43,46 +46,6 @@ SAMPLED: dict[str, Any] = {"gammas": (2,), "only": ("two tokens, turned", "zeros
 """The instances of what draws by a generator that cannot be followed."""
 
 _PROMPT = torch.tensor([[PROMPT]])
-
-
-@functools.cache
-def _file(name: str, path: str, **given: Any) -> Any:
-    """Load a file of a package that as a whole cannot be imported here."""
-    found = importlib.util.find_spec(name)
-    assert found is not None and found.origin is not None
-    return load(Path(found.origin).parent, path, **given)
-
-
-def _scores(law: Any, temperature: float = 1.0) -> Any:
-    """Return the logits of a law, finite ones."""
-    return np.log(np.maximum(law, 1e-30)) * temperature
-
-
-def _row_by_row(verify: Any, draft: Any, target: Any, drafts: Any) -> Any:
-    """Have the rows of a batch verified one by one, −1 behind their ends."""
-    written = np.full((drafts.shape[0], drafts.shape[1] + 1), -1)
-    for row, given in enumerate(zip(draft, target, drafts.tolist(), strict=True)):
-        text = verify(*given)
-        written[row, : len(text)] = text
-    return written
-
-
-def _laws(model: Any, tokens: list[int]) -> torch.Tensor:
-    """Return the laws `(1, n + 1, V)` of a model along tokens."""
-    return rows([model.next(tokens[:i]) for i in range(len(tokens) + 1)])[0]
-
-
-def _likeliest(model: Any, count: int, after: tuple[int, ...] = ()) -> list[int]:
-    """Return the greedy text of a model after these tokens."""
-    text = list(after)
-    for _ in range(count):
-        text.append(int(np.argmax(model.next(text))))
-    return text[len(after) :]
-
-
-def _models(draft: Any, target: Any, temperature: float = HEAT) -> tuple[Any, Any]:
-    """Return both models with the face of transformers'."""
-    return as_hf(draft, temperature=temperature), as_hf(target, temperature=temperature)
 
 
 @package(
@@ -130,8 +93,8 @@ def _flashspec_sample(draft: Any, target: Any, drafts: Any, uniforms: Any) -> An
 def _flashspec_certain(draft: Any, target: Any, rng: Any) -> Any:
     from flashspec.sampling.rejection import rejection_step_onehot
 
-    x = _likeliest(draft, 2)
-    kept, last = rejection_step_onehot(torch.tensor([x]), _laws(target, x).log())[0].tolist()
+    x = likeliest(draft, 2)
+    kept, last = rejection_step_onehot(torch.tensor([x]), laws(target, x).log())[0].tolist()
     return [*x[:kept], last]
 
 
@@ -182,7 +145,7 @@ def _mini_infer(draft: Any, target: Any, rng: Any) -> Any:
     def called(model: Any) -> Any:
         return lambda ids: (model(ids).logits, None)
 
-    drafter, scorer = map(called, _models(draft, target))
+    drafter, scorer = map(called, models(draft, target))
     return speculative_step(scorer, drafter, _PROMPT, 2, HEAT)[0]
 
 
@@ -206,7 +169,7 @@ def _seqspecdecod(draft: Any, target: Any, rng: Any, step: str) -> Any:
     from seqspecdecod import capped_hsd, naive_hsd, standard_sd
 
     found = vars(standard_sd) | vars(naive_hsd) | vars(capped_hsd)
-    return found[step](*_models(draft, target), _PROMPT, 2, HEAT, HEAT)[0][0, 1:]
+    return found[step](*models(draft, target), _PROMPT, 2, HEAT, HEAT)[0][0, 1:]
 
 
 for _module, _step, _rule in (
@@ -338,12 +301,12 @@ def _mlx_dspark(draft: Any, target: Any, drafts: Any, rng: Any) -> Any:
     from mlx_dspark.generate import _spec_sample_accept
 
     def verify(p: Any, q: Any, x: list[int]) -> list[int]:
-        logits = mx.array(_scores(q, HEAT))
+        logits = mx.array(scores(q, HEAT))
         kept, last = _spec_sample_accept(logits, x, mx.array(p), HEAT)
         return [*x[:kept], last]
 
     mx.random.seed(int(rng.integers(2**31)))
-    return _row_by_row(verify, draft, target, drafts)
+    return row_by_row(verify, draft, target, drafts)
 
 
 @package(
@@ -356,7 +319,7 @@ def _mlx_dspark(draft: Any, target: Any, drafts: Any, rng: Any) -> Any:
 )
 def _naive(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
     (p,), (q,), (x,) = rows(draft, target, drafts)
-    kept, last = _file("naive_speculate", "speculate/utils.py").speculative_sampling(q, p, x)
+    kept, last = load_file("naive_speculate", "speculate/utils.py").speculative_sampling(q, p, x)
     return [*drafts[:kept], int(last)]
 
 
@@ -371,8 +334,8 @@ def _naive(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
     length=3,
 )
 def _naive_greedy(draft: Any, target: Any, rng: Any) -> Any:
-    x = _likeliest(draft, 2)
-    return _naive(_laws(draft, x)[0, :-1], _laws(target, x)[0], np.array(x), None)
+    x = likeliest(draft, 2)
+    return _naive(laws(draft, x)[0, :-1], laws(target, x)[0], np.array(x), None)
 
 
 @package(
@@ -386,9 +349,9 @@ def _naive_greedy(draft: Any, target: Any, rng: Any) -> Any:
 def _litgpt(draft: Any, target: Any, rng: Any) -> Any:
     from litgpt.generate.speculative_decoding import speculative_decoding
 
-    models = (Softened(model, 1.0, HEAT) for model in (draft, target))
+    pair = (Softened(model, 1.0, HEAT) for model in (draft, target))
     begin = torch.tensor([PROMPT]), torch.tensor([0]), 1, 1
-    return speculative_decoding(*models, *begin, temperature=HEAT)
+    return speculative_decoding(*pair, *begin, temperature=HEAT)
 
 
 @package(
@@ -403,9 +366,9 @@ def _litgpt(draft: Any, target: Any, rng: Any) -> Any:
 def _litgpt_whole(draft: Any, target: Any, rng: Any) -> Any:
     from litgpt.generate.speculative_decoding import generate
 
-    models = (Softened(model, 1.0, HEAT) for model in (draft, target))
+    pair = (Softened(model, 1.0, HEAT) for model in (draft, target))
     how = {"temperature": HEAT, "include_prompt": False, "speculative_k": 1}
-    return generate(*models, torch.tensor([PROMPT]), 4, **how)[0]
+    return generate(*pair, torch.tensor([PROMPT]), 4, **how)[0]
 
 
 @package(
@@ -421,8 +384,8 @@ def _litgpt_whole(draft: Any, target: Any, rng: Any) -> Any:
 def _core(draft: Any, target: Any, rng: Any) -> Any:
     from core_deepinfer.speculative import verify_greedy
 
-    x = _likeliest(draft, 2)
-    return verify_greedy(_laws(target, x)[0], x).tokens  # scores with the same argmax
+    x = likeliest(draft, 2)
+    return verify_greedy(laws(target, x)[0], x).tokens  # scores with the same argmax
 
 
 @package(
@@ -463,7 +426,7 @@ def _uarc(draft: Any, target: Any, rng: Any, temperature: float) -> Any:
     from uarc.backends.huggingface import HuggingFaceBackend
     from uarc.scheduling.eads_engine import EADSSpeculativeEngine
 
-    drafter, scorer = _models(draft, target, 1.0)
+    drafter, scorer = models(draft, target, 1.0)
     backend = types.SimpleNamespace(_tokenizer=NoTokenizer(), _model=scorer)
     backend._spec_engine = EADSSpeculativeEngine(scorer, drafter)
     return HuggingFaceBackend.generate(backend, "", 3, temperature)["token_ids"]
@@ -497,7 +460,7 @@ def _sampler() -> Any:
 @package(
     "economize, RejectionVerifier.verify",
     "economize",
-    "economize.decoding.verifiers:RejectionVerifier",
+    "economize.decoding.verifiers:RejectionVerifier.verify",
     "block",
     rule="ratio test",
     uncovered="batches; drafts without probabilities",
@@ -514,7 +477,7 @@ def _economize(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
 @package(
     "economize, RejectionVerifier.verify_tree",
     "economize",
-    "economize.decoding.verifiers:RejectionVerifier",
+    "economize.decoding.verifiers:RejectionVerifier.verify_tree",
     "tree",
     rule="recursive rejection",
     uncovered="batches; siblings without replacement",
@@ -556,7 +519,7 @@ def _mtplx(draft: Any, target: Any, rng: Any) -> Any:
 def _tightwad(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
     from tightwad.speculation import DraftToken, TargetLogprob, verify_draft_tokens
 
-    p, q, x = _scores(draft), _scores(target), drafts.tolist()
+    p, q, x = scores(draft), scores(target), drafts.tolist()
     drafted = [DraftToken(token, row[token]) for token, row in zip(x, p, strict=True)]
     best = [(int(row.argmax()), row.max()) for row in q]
     known = [TargetLogprob(*one, row[t]) for one, row, t in zip(best, q, [*x, 0], strict=True)]
@@ -579,7 +542,7 @@ def _dejavuu(tree: Any, rng: Any) -> Any:
     from dejavuu.drafters import DraftTree
 
     drafted = DraftTree(tree.tokens.tolist(), tree.parents.tolist())
-    return accept(drafted, _scores(tree.target), Sampler(seed=int(rng.integers(2**31))))[0]
+    return accept(drafted, scores(tree.target), Sampler(seed=int(rng.integers(2**31))))[0]
 
 
 @package(
@@ -610,7 +573,7 @@ def _eagle_harness(draft: Any, target: Any, rng: Any) -> Any:
 def _csaq(draft: Any, target: Any, rng: Any) -> Any:
     from csaq.inference import CSAQInferenceEngine
 
-    drafter, scorer = _models(draft, target)
+    drafter, scorer = models(draft, target)
     engine = object.__new__(CSAQInferenceEngine)
     vars(engine).update(model=drafter, device="cpu", tokenizer=None, verbose=False, _hooks=[])
     vars(engine).update(_in_verify=False, telemetry=collections.Counter())
@@ -636,7 +599,7 @@ def _nunspark(tree: Any, rng: Any) -> Any:
     mx.random.seed(int(rng.integers(2**31)))
     tokens = dict(enumerate(tree.tokens.tolist()))
     shape = types.SimpleNamespace(children={node: tree.children(node) for node in tokens})
-    p, q = (dict(enumerate(mx.array(_scores(law, HEAT)))) for law in (tree.draft, tree.target))
+    p, q = (dict(enumerate(mx.array(scores(law, HEAT)))) for law in (tree.draft, tree.target))
     kept, last, _ = sample_accepted_path(shape, tokens, p, q, temp=HEAT)
     return [*kept, last]
 
@@ -653,16 +616,16 @@ def _nunspark(tree: Any, rng: Any) -> Any:
 def _yunshu(draft: Any, target: Any, drafts: Any, rng: Any) -> Any:
     import mlx.core as mx
 
-    code = _file("yunshu_engine", "spec_draft_verifier.py")
+    code = load_file("yunshu_engine", "spec_draft_verifier.py")
 
     def verify(p: Any, q: Any, x: list[int]) -> list[int]:
-        known = _scores(p)[range(len(x)), x].tolist()
-        kept, _, last = code._probabilistic_accept(mx.array(_scores(q)), x, known, len(x))
+        known = scores(p)[range(len(x)), x].tolist()
+        kept, _, last = code._probabilistic_accept(mx.array(scores(q)), x, known, len(x))
         return [*kept, last]
 
     mx.random.seed(int(rng.integers(2**31)))
     code._prob_rng.seed(int(rng.integers(2**31)))
-    return _row_by_row(verify, draft, target, drafts)
+    return row_by_row(verify, draft, target, drafts)
 
 
 @package(
@@ -679,12 +642,12 @@ def _mlx_vlm(draft: Any, target: Any, drafts: Any, rng: Any) -> Any:
     from mlx_vlm.speculative.mtp import _speculative_walk_deferred_greedy
 
     def verify(p: Any, q: Any, x: list[int]) -> list[int]:
-        given = mx.array(_scores(q))[None], mx.array([x]), mx.random.categorical, len(q)
+        given = mx.array(scores(q))[None], mx.array([x]), mx.random.categorical, len(q)
         return _speculative_walk_deferred_greedy(model, *given)[1]
 
     model = types.SimpleNamespace(logits_from_hidden=lambda hidden: hidden)
     mx.random.seed(int(rng.integers(2**31)))
-    return _row_by_row(verify, draft, target, drafts)
+    return row_by_row(verify, draft, target, drafts)
 
 
 @package(
@@ -698,7 +661,7 @@ def _mlx_vlm(draft: Any, target: Any, drafts: Any, rng: Any) -> Any:
     only=GREEDY,
 )
 def _divine(draft: Any, target: Any, rng: Any) -> Any:
-    code = _file("divine_mtp", "inference.py", DivineMtpWrapper=object)
+    code = load_file("divine_mtp", "inference.py", DivineMtpWrapper=object)
     scorer = as_hf(target)
 
     def base_model(**given: Any) -> Any:
@@ -706,7 +669,7 @@ def _divine(draft: Any, target: Any, rng: Any) -> Any:
         return types.SimpleNamespace(**vars(found) | {"hidden_states": [found.logits]})
 
     def predict_next_candidates(current_token: int, **_: Any) -> list[int]:
-        return _likeliest(draft, 2, (current_token,))
+        return likeliest(draft, 2, (current_token,))
 
     heads = types.SimpleNamespace(
         predict_next_candidates=predict_next_candidates, embed_fn=None, lm_head=None

@@ -83,11 +83,8 @@ def distance(row: dict[str, Any]) -> str:
         return "–"
     if row["verdict"] == UNSEEN:
         return f"none of {found:.2g} or more"
-    return (
-        f"rounding, {found:.0e}"
-        if found < 1e-6 and row["verdict"] == "lossless"
-        else f"{found:.4g}"
-    )
+    small = 0 < found < 1e-6 and row["verdict"] == "lossless"
+    return f"rounding, {found:.0e}" if small else f"{found:.4g}"
 
 
 def example(row: dict[str, Any]) -> str:
