@@ -32,7 +32,7 @@ def installed(
     if not stamp.exists() or json.loads(stamp.read_text())["packages"] != told["packages"]:
         start = time.perf_counter()
         venv.create(folder, clear=True, with_pip=True)
-        pip = [python, "-m", "pip", "--quiet"]
+        pip = [str(python), "-m", "pip", "--quiet"]
         unwanted = [package[1:] for package in packages if package[0] == "-"]
         wanted = [package for package in packages if package[0] != "-"]
         subprocess.run([*pip, "install", *options, *wanted], check=True)

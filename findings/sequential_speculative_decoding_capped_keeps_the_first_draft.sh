@@ -12,10 +12,10 @@
 # texts. Each share is of 4,000 steps, with a deviation below 0.008.
 #
 # Seen with sequential-speculative-decoding 0.1.1, torch 2.13.0:
-#   standard, 2 drafts: first token 1 with 0.754
-#   naive, 2 drafts: first token 1 with 0.751
-#   capped, 1 draft: first token 1 with 0.756
-#   capped, 2 drafts: first token 1 with 0.504
+#   standard, 2 drafts: first token 1 with 0.743
+#   naive, 2 drafts: first token 1 with 0.756
+#   capped, 1 draft: first token 1 with 0.752
+#   capped, 2 drafts: first token 1 with 0.514
 set -euo pipefail
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT

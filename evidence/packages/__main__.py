@@ -17,12 +17,11 @@ from evidence.public_code import report
 from evidence.public_code.each import audit_each
 
 ENVIRONMENTS = report.ROOT / "build" / "packages"
+OPTIONS = ("--no-deps", "--ignore-requires-python")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Audit the packages named and renew the page."""
-    import evidence.packages.subjects  # noqa: F401  # enters them
-
     parser = argparse.ArgumentParser(prog="python -m evidence.packages", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="packages (default: all)")
     parser.add_argument("--page", action="store_true", help="audit nothing")
@@ -37,18 +36,14 @@ def main(arguments: list[str] | None = None) -> int:
     record = report.read(page.RESULTS)
 
     def command(subject: Any) -> list[Any]:
-        name = subject.repository
-        how = {"options": ("--no-deps", "--ignore-requires-python"), "shares": True}
-        python, _ = installed(ENVIRONMENTS / name, PACKAGES[name], **how)
+        place, packages = ENVIRONMENTS / subject.repository, PACKAGES[subject.repository]
+        python, _ = installed(place, packages, options=OPTIONS, shares=True)
         return [python, "-m", "evidence.packages", "--one", subject.key]
 
-    def write(found: dict[str, Any]) -> None:
-        page.write(found, SUBJECTS)
-
     if options.page:
-        write(record)
+        page.write(record)
         return 0
-    return int(audit_each(SUBJECTS, names, command, record, write, report.ROOT) > 0)
+    return int(audit_each(SUBJECTS, names, command, record, page.write, report.ROOT) > 0)
 
 
 def _audited(subject: PackageSubject) -> dict[str, Any]:

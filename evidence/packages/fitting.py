@@ -56,3 +56,12 @@ def likeliest(model: Any, count: int, after: tuple[int, ...] = ()) -> list[int]:
 def models(draft: Any, target: Any, temperature: float = HEAT) -> tuple[Any, Any]:
     """Return both models with the face of transformers'."""
     return as_hf(draft, temperature=temperature), as_hf(target, temperature=temperature)
+
+
+def sampler() -> Any:
+    """Return economize's sampler, drawing from torch's own generator rather than from a seed."""
+    from economize.decoding import TopPSampler
+
+    made = TopPSampler()
+    made.generator_for = lambda device: None
+    return made

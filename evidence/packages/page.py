@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evidence.packages.registry import PackageSubject
+from evidence.packages import subjects  # noqa: F401  # they enter themselves
+from evidence.packages.registry import SUBJECTS, PackageSubject
 from evidence.public_code import report
 from otm._display.tabular import markdown
 
@@ -25,14 +26,14 @@ HEAD = (
 )
 
 
-def write(record: dict[str, Any], subjects: dict[str, PackageSubject]) -> None:
+def write(record: dict[str, Any]) -> None:
     """Write the results, and the page's table from them."""
-    report.keep(record, RESULTS, PAGE, table(record, subjects))
+    report.keep(record, RESULTS, PAGE, table(record))
 
 
-def table(record: dict[str, Any], subjects: dict[str, PackageSubject]) -> str:
-    """Return the rows as a table in Markdown."""
-    return markdown(HEAD, (cells(row, subjects[row["subject"]]) for row in record["rows"]))
+def table(record: dict[str, Any]) -> str:
+    """Lay out the rows in Markdown."""
+    return markdown(HEAD, (cells(row, SUBJECTS[row["subject"]]) for row in record["rows"]))
 
 
 def cells(row: dict[str, Any], subject: PackageSubject) -> tuple[str, ...]:

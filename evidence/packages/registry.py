@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import inspect
-import sys
 from collections.abc import Callable
 from typing import Any, final
 
@@ -83,33 +81,9 @@ class PackageSubject(Subject):
 
     @property
     def statements(self) -> int:
-        """Count the shim's statements, and those of the functions of its file that it calls."""
-        shim: Any = self.shim
-        plain = shim.func if isinstance(shim, functools.partial) else shim
-        lengths, calls = _functions(sys.modules[plain.__module__])
-        return sum(lengths[name] for name in _called(plain.__name__, calls))
-
-
-@functools.cache
-def _functions(module: Any) -> tuple[dict[str, int], dict[str, set[str]]]:
-    """Return the statements of each function of a file, docstrings left out, and whom it calls."""
-    found = [
-        node
-        for node in ast.parse(inspect.getsource(module)).body
-        if isinstance(node, ast.FunctionDef)
-    ]
-    lengths, calls = {}, {}
-    for node in found:
-        inside = list(ast.walk(node))
-        documented = ast.get_docstring(node) is not None
-        lengths[node.name] = sum(isinstance(one, ast.stmt) for one in inside) - 1 - documented
-        calls[node.name] = {one.id for one in inside if isinstance(one, ast.Name)}
-    return lengths, calls
-
-
-def _called(name: str, calls: dict[str, set[str]]) -> set[str]:
-    """Return the name of a function and those of all that it needs."""
-    return {name}.union(*(_called(one, calls) for one in (calls[name] & set(calls)) - {name}))
+        """Count the statements of the shim."""
+        text = inspect.getsource(getattr(self.shim, "func", self.shim))
+        return sum(isinstance(node, ast.stmt) for node in ast.walk(ast.parse(text))) - 1
 
 
 def package(

@@ -23,6 +23,7 @@ from evidence.packages.fitting import (
     load_file,
     models,
     row_by_row,
+    sampler,
     scores,
 )
 from evidence.packages.registry import package
@@ -448,15 +449,6 @@ def _assembly(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
     return _flashspec_step(p, q, drafts, uniforms)
 
 
-def _sampler() -> Any:
-    """Return economize's sampler, drawing from torch's own generator rather than from a seed."""
-    from economize.decoding import TopPSampler
-
-    sampler = TopPSampler()
-    sampler.generator_for = lambda device: None
-    return sampler
-
-
 @package(
     "economize, RejectionVerifier.verify",
     "economize",
@@ -469,7 +461,7 @@ def _economize(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
     from economize.decoding import RejectionVerifier
 
     (p,), (q,), (text,) = rows(draft, target, drafts)
-    given = q.log(), drafts.tolist(), p, _sampler(), text, 0
+    given = q.log(), drafts.tolist(), p, sampler(), text, 0
     kept, last = RejectionVerifier.verify(None, *given)
     return [*drafts[:kept], last]
 
@@ -487,7 +479,7 @@ def _economize_tree(tree: Any, rng: Any) -> Any:
 
     tokens, target, above = rows(tree.tokens[1:], tree.target, tree.parents[1:])
     drafted = Draft(tokens, [tokens.shape[1]], above - 1, torch.as_tensor(tree.draft)[above])
-    nodes, last = RejectionVerifier.verify_tree(None, target.log(), drafted, _sampler())
+    nodes, last = RejectionVerifier.verify_tree(None, target.log(), drafted, sampler())
     return [*tokens[0, nodes[0]], last[0]]
 
 
@@ -641,7 +633,7 @@ def _mlx_vlm(draft: Any, target: Any, drafts: Any, rng: Any) -> Any:
     import mlx.core as mx
     from mlx_vlm.speculative.mtp import _speculative_walk_deferred_greedy
 
-    def verify(p: Any, q: Any, x: list[int]) -> list[int]:
+    def verify(p: Any, q: Any, x: list[int]) -> Any:
         given = mx.array(scores(q))[None], mx.array([x]), mx.random.categorical, len(q)
         return _speculative_walk_deferred_greedy(model, *given)[1]
 
@@ -678,14 +670,14 @@ def _divine(draft: Any, target: Any, rng: Any) -> Any:
     return code.DivineMtpInferenceEngine.generate(engine, _PROMPT, 3).token_ids[1:]
 
 
-for _heat, _where in ((0.0, ", temperature 0"), (0.7, ", temperature 0.7")):
+for _heat, _pairs in ((0.0, GREEDY), (0.7, ("equal", "two tokens", "zeros"))):
     package(
-        f"uarc{_where}",
+        f"uarc, temperature {_heat:g}",
         "uarc",
         "uarc.backends.huggingface:HuggingFaceBackend.generate",
         "step",
         rule="match with the argmax",
         uncovered="its other backends",
         length=3,
-        **({"only": GREEDY} if _heat == 0.0 else {}),
+        only=_pairs,
     )(functools.partial(_uarc, temperature=_heat))
