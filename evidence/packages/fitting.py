@@ -13,6 +13,7 @@ import torch
 from evidence.public_code.checkouts import load
 from evidence.public_code.toys import rows
 from otm.audit import as_hf
+from otm.audit.hugging_face import HfCache
 
 HEAT = 0.5
 """The temperature of the rows that name one of 1/2."""
@@ -56,6 +57,11 @@ def likeliest(model: Any, count: int, after: tuple[int, ...] = ()) -> list[int]:
 def models(draft: Any, target: Any, temperature: float = HEAT) -> tuple[Any, Any]:
     """Return both models with the face of transformers'."""
     return as_hf(draft, temperature=temperature), as_hf(target, temperature=temperature)
+
+
+def empty_cache() -> HfCache:
+    """Make a cache of `as_hf`, for code that makes its own."""
+    return HfCache(torch.zeros((1, 0, 2), dtype=torch.int64))
 
 
 def sampler() -> Any:

@@ -50,6 +50,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
         "pydantic-core==2.46.4",
     ),
     "divine-mtp": ("divine-mtp==0.1.0",),
+    "flashmap": ("flashmap==0.1.0",),
+    "specforge": ("specforge==0.2.0",),
     "economize": ("economize==0.3.2",),
     "mtplx": ("mtplx==2.12.2", "mlx==0.32.4", "mlx-cpu==0.32.4"),
     "tightwad": ("tightwad==0.5.4",),

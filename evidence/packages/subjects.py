@@ -8,6 +8,7 @@ in the package's environment.
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import types
 import unittest.mock
@@ -18,6 +19,7 @@ import torch
 
 from evidence.packages.fitting import (
     HEAT,
+    empty_cache,
     laws,
     likeliest,
     load_file,
@@ -487,17 +489,14 @@ def _economize_tree(tree: Any, rng: Any) -> Any:
     "mtplx",
     "mtplx",
     "mtplx.sampling:verify_one_token",
-    "step",
+    "token",
     rule="ratio test",
-    uncovered="exactness, since it makes its uniform a float; its engine, which needs Metal",
-    length=1,
-    detect=0.1,
+    uncovered="its engine, which needs Metal",
 )
-def _mtplx(draft: Any, target: Any, rng: Any) -> Any:
+def _mtplx(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
     from mtplx.sampling import verify_one_token
 
-    p, q = draft.next([]), target.next([])
-    return [verify_one_token(q, p, int(rng.choice(len(p), p=p)), rng).token_id]
+    return verify_one_token(target, draft, int(drafts[0]), np.random.default_rng()).token_id
 
 
 @package(
@@ -668,6 +667,54 @@ def _divine(draft: Any, target: Any, rng: Any) -> Any:
     )
     engine = types.SimpleNamespace(base_model=base_model, mtp=heads, wrapper=heads, device="cpu")
     return code.DivineMtpInferenceEngine.generate(engine, _PROMPT, 3).token_ids[1:]
+
+
+@package(
+    "flashmap, temperature 1/2",
+    "flashmap",
+    "flashmap.modeling_flashmap:FlashMapDraftModel.spec_generate",
+    "step",
+    rule="ratio test",
+    uncovered="its drafter, in whose place one law stands in every slot",
+    length=3,
+    only=("two tokens", "zeros", "after the token before"),
+)
+def _flashmap(draft: Any, target: Any, rng: Any) -> Any:
+    from flashmap import modeling_flashmap as code
+
+    (_, scorer), features = models(draft, target), torch.zeros(1, 9)
+    scorer.get_input_embeddings = scorer.get_output_embeddings = lambda: None
+    drafter = unittest.mock.MagicMock(device="cpu")
+    drafter.config.block_size, slots = 2, laws(draft, [])[:, :1].expand(1, 2, -1)
+    drafter.draft.return_value = slots.log() * HEAT
+    drafter.target_features.return_value = contextlib.nullcontext(lambda: features)
+    with unittest.mock.patch.multiple(code, DynamicCache=empty_cache, FlashMapCache=drafter):
+        found = code.FlashMapDraftModel.spec_generate(drafter, scorer, _PROMPT, 3, HEAT)
+    return found.sequences[0, 1:]
+
+
+@package(
+    "specforge, temperature 1/2",
+    "specforge",
+    "specforge.modeling.draft.dflash:DFlashDraftModel.spec_generate",
+    "step",
+    rule="match of greedy drafts with samples",
+    uncovered="its drafter; engines that serve what it trains",
+    length=3,
+)
+def _specforge(draft: Any, target: Any, rng: Any) -> Any:
+    from specforge.modeling.draft import dflash as code
+
+    def drafted(target: Any, hidden: Any, block: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(likeliest(draft, 2, (int(block[0, 0]),)))
+
+    _, scorer = models(draft, target)
+    scorer.model = unittest.mock.MagicMock()
+    drafter = unittest.mock.MagicMock(block_size=3, mask_token_id=-1, _sample_draft_tokens=drafted)
+    given = {"DynamicCache": empty_cache, "extract_context_feature": unittest.mock.MagicMock()}
+    with unittest.mock.patch.multiple(code, **given):
+        found = code.DFlashDraftModel.spec_generate(drafter, scorer, _PROMPT, 3, None, HEAT)
+    return found[0, 1:]
 
 
 for _heat, _pairs in ((0.0, GREEDY), (0.7, ("equal", "two tokens", "zeros"))):
