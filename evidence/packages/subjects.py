@@ -35,7 +35,7 @@ from evidence.public_code.toys import (
     Softened,
     fixed,
     opt_tree,
-    path,
+    path_tokens,
     paths,
     rows,
     with_cache,
@@ -422,7 +422,7 @@ def _medusa(tree: Any, rng: Any) -> Any:
     nodes, candidates = paths(tree)
     law = torch.as_tensor(tree.target)[nodes]
     best, kept = evaluate_posterior(law.log(), candidates.clamp(min=0), 1.0, 0.09, 0.3)
-    return path(tree, nodes, best, kept, law[best, kept].argmax())
+    return path_tokens(tree, nodes, best, kept, law[best, kept].argmax())
 
 
 def _uarc(draft: Any, target: Any, rng: Any, temperature: float) -> Any:

@@ -34,7 +34,7 @@ from evidence.public_code.toys import (
     fixed,
     from_vllm,
     opt_tree,
-    path,
+    path_tokens,
     paths,
     rows,
     two_siblings,
@@ -447,7 +447,7 @@ def _eagle(root: Path, path: str, temperature: float) -> Any:
         best, accepted, law = code.evaluate_posterior(
             logits, candidates, lambda ids, scores: scores / temperature
         )
-        return path(tree, nodes, best, accepted, torch.multinomial(law, 1))
+        return path_tokens(tree, nodes, best, accepted, torch.multinomial(law, 1))
 
     return verify
 
@@ -495,7 +495,7 @@ def _angelslim(root: Path) -> Any:
         nodes, candidates = paths(tree)
         logits = torch.as_tensor(tree.target)[nodes].log() * 0.5
         found = code.evaluate_posterior(logits, candidates, lambda ids, scores: scores / 0.5)
-        return path(tree, nodes, *found)
+        return path_tokens(tree, nodes, *found)
 
     return verify
 
@@ -552,7 +552,7 @@ def _medusa(root: Path, **how: Any) -> Any:
         nodes, candidates = paths(tree)
         law = torch.as_tensor(tree.target)[nodes]
         best, accepted = code.evaluate_posterior(law.log(), candidates.clamp(min=0), 1.0, **how)
-        return path(tree, nodes, best, accepted, torch.multinomial(law[best, accepted], 1))
+        return path_tokens(tree, nodes, best, accepted, torch.multinomial(law[best, accepted], 1))
 
     return verify
 
@@ -596,7 +596,9 @@ def _rest(root: Path) -> Any:
         )
         # as for the first candidate of the next step
         filtered = code.top_p_filtering(law.log()[best, accepted][None], top_p=1 - 1e-9)
-        return path(tree, nodes, best, accepted, torch.multinomial(filtered.softmax(-1)[0], 1))
+        return path_tokens(
+            tree, nodes, best, accepted, torch.multinomial(filtered.softmax(-1)[0], 1)
+        )
 
     return verify
 

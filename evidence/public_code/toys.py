@@ -354,7 +354,7 @@ def paths(tree: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return nodes, torch.where(nodes < 0, -1, torch.as_tensor(tree.tokens)[nodes])
 
 
-def path(tree: Any, nodes: torch.Tensor, best: Any, accepted: Any, last: Any) -> list[int]:
+def path_tokens(tree: Any, nodes: torch.Tensor, best: Any, accepted: Any, last: Any) -> list[int]:
     """Return the tokens of the first nodes of a path, and the one after them."""
     return [int(tree.tokens[node]) for node in nodes[int(best)][1 : int(accepted) + 1].tolist()] + [
         int(last)
