@@ -257,9 +257,6 @@ def _rotalabs_eagle(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
     return eagle_verify(fixed(q[0].log()), _PROMPT, x, *known, use_sampling=True)[0]
 
 
-# other kinds of models
-
-
 @package(
     "speculative-decoding",
     "speculative-decoding",
@@ -433,9 +430,6 @@ def _uarc(draft: Any, target: Any, rng: Any, temperature: float) -> Any:
     backend = types.SimpleNamespace(_tokenizer=NoTokenizer(), _model=scorer)
     backend._spec_engine = EADSSpeculativeEngine(scorer, drafter)
     return HuggingFaceBackend.generate(backend, "", 3, temperature)["token_ids"]
-
-
-# further packages
 
 
 @package(
