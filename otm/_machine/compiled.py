@@ -26,6 +26,9 @@ _LONGEST = 2.0
 """Seconds that array calls work in a process before compiled code is loaded: it takes one to load,
 and some ten to make where a machine has none yet.
 """
+_loading = 0
+"""Modules that are being loaded."""
+
 _worked = 0.0
 """Seconds that they would have taken for all that was asked for, by estimate: a clock would let the
 last digits depend on the load.
@@ -138,9 +141,16 @@ def load_at_once() -> None:
     _worked = math.inf
 
 
+def is_loading() -> bool:
+    """True while a module is compiled, which leaves numba in pieces if it is interrupted."""
+    return _loading > 0
+
+
 @functools.cache
 def _loaded(name: str) -> ModuleType | None:
     """Return a module after one call of `try_out`, or None on failure."""
+    global _loading  # noqa: PLW0603  # of the process, as the modules are
+    _loading += 1
     try:
         module = importlib.import_module(name)
         module.try_out()
@@ -157,6 +167,8 @@ def _loaded(name: str) -> ModuleType | None:
             stacklevel=2,
         )
         return None
+    finally:
+        _loading -= 1
     _unusable.discard(name)
     return module
 

@@ -521,9 +521,6 @@ class _Progress:
         found = BatteryAudit(
             name=self.candidate.name,
             taken_for=guessed,
-            detail=max(self.audits.values(), key=lambda a: (a.detail > "", a.severity)).detail
-            if self.audits
-            else "",
             audits=self.audits,
             reason=next((audit.reason for audit in self.audits.values() if audit.reason), ""),
             left_out=tuple(left_out),
@@ -540,7 +537,10 @@ class _Progress:
         aside = f" at temperature {heats}; {refused} it raises" if refused else ""
         if found.verdict == "little power":
             aside = self._cost_of_power() + aside
-        return dataclasses.replace(found, aside=aside)
+        # what is said beside the verdict is said of audits with this verdict
+        told = [one for one in self.audits.values() if one.verdict == found.verdict]
+        detail = max(told, key=lambda one: (one.detail > "", one.severity), default=found).detail
+        return dataclasses.replace(found, aside=aside, detail=detail)
 
     def _cost_of_power(self) -> str:
         """Return the seconds in which samples would find what decides, at their pace so far."""

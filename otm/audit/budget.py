@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from otm._machine.compiled import is_loading
 from otm._machine.patience import WAITING, Stopwatch
 from otm.errors import InvalidParameter
 from otm.pmf import check_instance, check_real
@@ -168,6 +169,9 @@ class Deadline:
             return
 
         def end(number: int, frame: object) -> None:
+            if is_loading():
+                signal.setitimer(timer, _GRACE)
+                return
             raise OutOfTime
 
         signal.signal(signal.SIGPROF, end)

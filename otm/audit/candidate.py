@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeVar
@@ -289,7 +290,8 @@ class FunctionCandidate(Candidate):
                 "function itself."
             )
         check_instance(self.name, str, name="name")
-        own_name = str(getattr(self.verify, "__name__", type(self.verify).__name__))
+        named = self.verify.func if isinstance(self.verify, functools.partial) else self.verify
+        own_name = str(getattr(named, "__name__", type(named).__name__))
         object.__setattr__(self, "name", self.name or own_name)
 
     def limited(self: Function, deadline: Deadline) -> Function:

@@ -68,8 +68,11 @@ class HfCache:
         return int(self.rows.shape[1])
 
     def crop(self, max_length: int) -> None:
-        """Keep the first positions, or drop the last −max_length positions."""
-        self.rows = self.rows[:, :max_length]
+        """Drop the last −max_length positions, none for 0; keep the first, for a positive number.
+
+        The latter is how transformers before 5.23 has it, which refuses positive numbers.
+        """
+        self.rows = self.rows[:, : max_length or None]
 
     def batch_select_indices(self, indices: Any) -> None:
         """Keep some rows of the batch."""

@@ -1,5 +1,7 @@
 """Sentences under a verdict, temperatures that are refused, and a vocabulary of the user's."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -147,3 +149,19 @@ def test_a_second_fault_further_on_has_an_example_of_its_own():
     first, second = found.example().split("### ")[1:]
     assert first.startswith("Wrong from token 2 on: equal models, γ = 1")
     assert second.startswith("Minimal counterexample")
+
+
+def test_the_first_line_is_of_the_audits_that_fail():
+    """On two tokens nothing is refused, and the deviation is float32's."""
+
+    def mixed(draft, target, rng):
+        p, q = (np.float32(model.next([])) for model in (draft, target))
+        x = drawn(p, rng.random())
+        if rng.random() * p[x] < q[x] or len(p) == 2:
+            return [x]
+        return [drawn(q, rng.random())]
+
+    found = audit.battery(functools.partial(mixed), only=["zeros", "equal in float32"])
+    assert found.name == "mixed"
+    assert {one.verdict for one in found.audits.values()} == {"not lossless", "rounding"}
+    assert "float32" not in found.head().splitlines()[0]

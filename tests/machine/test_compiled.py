@@ -1,13 +1,17 @@
 """Compiled code is loaded once array calls have worked for as long as it takes."""
 
 import math
+import signal
 import subprocess
 import sys
+import time
+import types
 
 import pytest
 
 import otm
 from otm._machine import compiled as module
+from otm.audit import budget
 from otm.table.table import VALUE_SECONDS
 from tests.paths import says
 
@@ -49,3 +53,24 @@ def test_a_first_answer_waits_for_no_compiler():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1.0", "True", "False"]
+
+
+def burn(seconds):
+    begin = time.process_time()
+    while time.process_time() - begin < seconds:
+        pass
+
+
+@pytest.mark.skipif(not hasattr(signal, "ITIMER_PROF"), reason="needs a timer of CPU time")
+def test_the_end_of_an_audit_s_time_waits_for_the_compiler(monkeypatch):
+    """Numba that is interrupted is of no use to the process any more."""
+    monkeypatch.setattr(budget, "_GRACE", 0.05)
+    slow = types.SimpleNamespace(try_out=lambda: burn(0.4))
+    monkeypatch.setitem(sys.modules, "slow_to_compile", slow)
+    begin = time.process_time()
+    with budget.Deadline(0.0).enforced():
+        assert module._loaded.__wrapped__("slow_to_compile") is slow
+        assert time.process_time() - begin >= 0.4
+        assert not module.is_loading()
+        with pytest.raises(budget.OutOfTime):
+            burn(30.0)
