@@ -3,6 +3,7 @@ whole.
 """
 
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -99,20 +100,92 @@ def test_each_part_has_its_cause(draft, sides, wanted):
     assert found == wanted
 
 
-@pytest.mark.parametrize("k", [1, 4])
-def test_the_best_temperature_is_better_than_its_neighbours(k):
-    rng = np.random.default_rng(k)
-    logits, target = rng.normal(size=(5, 40)) * 2, otm.from_logits(rng.normal(size=(5, 40)))
-    best, value = losses.best_temperature(logits, target, k=k, draft=otm.Processing(top_k=20))
+CASES = [{}, {"k": 4}, {"k": 3.5, "law": otm.ThresholdRace}, {"matched": True}]
+
+
+def accepted(logits, q, temperature, *, k=1, law=otm.IID, matched=False, **filters):
+    p = otm.from_logits(logits, temperature=temperature, **filters)
+    if matched:
+        return (p * q).sum(-1)
+    return otm.optimal_acceptance(otm.Problem(draft=p, target=q, law=law(k)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_temperature_is_better_than_the_certificate(case):
+    rng = np.random.default_rng(1)
+    logits, q = rng.normal(size=(5, 40)) * 2, otm.from_logits(rng.normal(size=(5, 40)))
+    found = losses.best_temperature(
+        logits, q, draft=otm.Processing(top_k=20), tolerance=1e-8, **case
+    )
 
     def at(temperature):
-        p = otm.from_logits(logits, temperature=temperature, top_k=20)
-        return float(
-            np.mean(otm.optimal_acceptance(otm.Problem(draft=p, target=target, law=otm.IID(k))))
-        )
+        return np.mean(accepted(logits, q, temperature, top_k=20, **case))
 
-    assert at(best) == value
-    assert all(value >= at(other) - 1e-9 for other in np.geomspace(0.05, 20, 80))
+    assert 0 <= found.gap <= 1e-8
+    assert at(found.temperature) == pytest.approx(found.lower, abs=2e-12)  # moved by 1e-12
+    assert max(map(at, np.geomspace(0.05, 20, 500))) <= found.upper
+
+
+@given(st.integers(0, 10_000), st.floats(-3, 3), st.sampled_from(CASES))
+def test_what_is_known_at_one_temperature_bounds_an_interval(seed, middle, case):
+    # The lemma itself, from wide to narrow intervals. Sums of 12 masses round by less than 1e-14.
+    rng = np.random.default_rng(seed)
+    logits, q = rng.normal(size=(3, 12)) * 4, otm.from_logits(rng.normal(size=(3, 12)) * 2)
+    logits[0, :4] = -np.inf
+    law = None if "matched" in case else case.get("law", otm.IID)(case.get("k", 1))
+    middle = np.exp(middle)
+    reach = middle * np.array([-1.0, 1.0]) * rng.random(2) ** 3
+    value, *bounds = losses._around(logits, q, middle, tuple(reach), law)
+    assert value == pytest.approx(np.mean(accepted(logits, q, 1 / middle, **case)), abs=1e-14)
+    for step, bound in zip(reach, bounds, strict=True):
+        for coldness in middle + step * np.linspace(0, 1, 9):
+            assert np.mean(accepted(logits, q, 1 / coldness, **case)) <= bound + 1e-14
+
+
+def test_the_acceptance_falls_and_rises_along_the_temperature():
+    # docs/theory.md, "The draft's temperature", in fractions
+    q = [Fraction(3, 10), Fraction(0), Fraction(7, 10)]
+
+    def at(coldness):
+        masses = [Fraction(m) ** coldness for m in (1, 3, 4)]
+        return sum(min(m / sum(masses), y) for m, y in zip(masses, q, strict=True))
+
+    assert [at(0), at(1), at(3)] == [Fraction(19, 30), Fraction(5, 8), Fraction(65, 92)]
+    found = losses.best_temperature(np.log([1, 3, 4]), [0.3, 0.0, 0.7])
+    assert max(at(3), Fraction(7, 10)) <= found.upper
+    assert max(at(b) for b in range(21)) <= found.upper
+    assert found.lower > 65 / 92 - 1e-6
+    assert 0.2 < found.temperature < 0.5
+
+
+def test_a_temperature_applied_twice_costs_what_is_said():
+    # odds of 2 at temperature 1: 4 at 1/2, 16 at its square
+    logits = np.log([2.0, 1.0])
+    target, draft = (otm.from_logits(logits, temperature=heat) for heat in (0.5, 0.25))
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+    assert otm.optimal_acceptance(problem) == pytest.approx(73 / 85, abs=1e-15)
+    found = losses.best_temperature(logits, target)
+    # near the best one TV is odds' slope 4/25 log 2 times the distance in 1/T, at most 1e-6
+    assert found.temperature == pytest.approx(0.5, abs=1e-5)
+
+
+def test_a_draft_that_ranks_as_the_target_is_best_matched_cold():
+    q = np.array([0.5, 0.3, 0.2])
+    found = losses.best_temperature([0.3, 0.1, 0.0], q, matched=True)
+    assert found.temperature == pytest.approx(0.05, rel=1e-3)
+    assert found.upper < q.max() == losses.top_mass(q, k=1)
+
+
+def test_a_sampler_at_the_best_temperature_accepts_as_often_as_is_said():
+    rng, size = np.random.default_rng(3), 200_000
+    logits, q = rng.normal(size=30) * 2, rng.dirichlet(np.ones(30))
+    found = losses.best_temperature(logits, q)
+    p = otm.from_logits(logits, temperature=found.temperature)
+    drafts = rng.choice(30, size=size, p=p)
+    kept = np.count_nonzero(rng.random(size) * p[drafts] < q[drafts])
+    # 5 standard deviations: outside with probability 6e-7
+    deviation = np.sqrt(found.lower * (1 - found.lower) / size)
+    assert kept / size == pytest.approx(found.value, abs=5 * deviation)
 
 
 def test_top_mass_is_the_acceptance_of_top_k_drafts():
@@ -146,6 +219,13 @@ def test_rounding_is_torchs_and_the_output_law_is_within_what_the_draft_moved(dt
             lambda: losses.acceptance_losses([0.0, 1.0], [0.0, 1.0], verifier=otm.Lenience()),
             "lossy verifier wins",
         ),
+        (lambda: losses.best_temperature([0.0, 1.0], [0.5, 0.5], k=2, matched=True), "k must be 1"),
+        (
+            lambda: losses.best_temperature(
+                [0.0, 1.0], [0.5, 0.5], draft=otm.Processing(top_p=0.9)
+            ),
+            "Take the order 'llama.cpp'",
+        ),
         (lambda: losses.acceptance_losses([0.0, 1.0], [0.0, 1.0, 2.0]), "one shape"),
         (
             lambda: losses.best_ranked_acceptance(draft=[[0.5, 0.5]], target=[[0.5, 0.5]]),
@@ -177,9 +257,11 @@ def test_logits_near_the_largest_number_are_those_that_they_stand_for(logits, k)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = otm.losses.acceptance_losses(logits, [0.0, 1.0, 2.0], k=k).mean()
+        heated = losses.best_temperature(logits, [0.2, 0.3, 0.5], k=k)
     assert found == pytest.approx(
         otm.losses.acceptance_losses(near, [0.0, 1.0, 2.0], k=k).mean(), abs=1e-12
     )
+    assert heated == losses.best_temperature(near, [0.2, 0.3, 0.5], k=k)
 
 
 def test_float32_is_taken_as_a_problem_takes_it():
@@ -196,4 +278,4 @@ def test_float32_is_taken_as_a_problem_takes_it():
         for kind in (np.float32, np.float64)
     )
     assert found == pytest.approx(exact, abs=1e-7)
-    assert losses.best_temperature(logits[0], [0.5, 0.25, 0.25])[1] <= 1.0
+    assert losses.best_temperature(logits[0], [0.5, 0.25, 0.25]).lower <= 1.0

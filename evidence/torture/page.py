@@ -121,13 +121,16 @@ NOT_TRIED: dict[str, str] = {
     "otm.continuous.enclosure": "held against closed forms (tests/continuous)",
     "otm.continuous.optimal_acceptance": "held against 60 digits (tests/continuous)",
     "otm.examples.dirichlet": "random numbers; their law is tested in tests/test_examples.py",
+    "otm.losses.BestTemperature": "a result",
     "otm.losses.Losses": "a result",
     "otm.losses.Rounding": "a result",
     "otm.losses.acceptance_losses": (
         "differences of optima; their sum and signs are held in tests/test_losses.py"
     ),
     "otm.losses.best_ranked_acceptance": "held against a linear program (tests/test_losses.py)",
-    "otm.losses.best_temperature": "a search",
+    "otm.losses.best_temperature": (
+        "both ends are held against grids and fractions (tests/test_losses.py)"
+    ),
     "otm.losses.draft_rounding": "held against torch's rounding (tests/test_losses.py)",
     "otm.losses.top_mass": "a sum; `otm.optimal_acceptance` of `otm.TopK` is the same",
     "otm.lossy.Composed": "a result",

@@ -326,7 +326,13 @@ CALLS: list[Call] = [
     ),
     (
         losses.best_temperature,
-        {"draft_logits": [0.0, 1.0], "target": [0.5, 0.5], "k": 2, "draft": otm.Processing()},
+        {
+            "draft_logits": [0.0, 1.0],
+            "target": [0.5, 0.5],
+            "k": 2,
+            "draft": otm.Processing(),
+            "tolerance": 1e-3,
+        },
     ),
     (losses.best_ranked_acceptance, {"draft": P, "target": Q}),
     (losses.draft_rounding, {"draft": P, "target": Q, "dtype": "bfloat16"}),
