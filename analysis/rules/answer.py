@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from otm._machine.arrays import Floats
 from otm._machine.progress import with_progress
 from otm.engines import AcceptanceRecord, CostSurface
-from otm.losses import draft_rounding
+from otm.losses import BestTemperature, best_temperature, draft_rounding
 from otm.results.statistics import Estimate
 
 from ..advise.walk import Walk
@@ -32,6 +33,12 @@ from .attribution import (
 )
 from .rules import BLOCK, Reader, ReadText, Rule
 from .survivals import Survivals
+
+_ROWS = 8
+"""Most positions of a text that the best temperature is searched at."""
+
+_TOLERANCE = 5e-4
+"""Of the acceptance there."""
 
 _KEPT = 1 << 24
 """Most numbers of the draft's logits, of the first texts, that are kept for later use."""
@@ -108,6 +115,23 @@ class RuleWalks:
         """Mean mass of the target on tokens that the draft does not know."""
         found = [(one.text.target * np.isneginf(one.logits)).sum(axis=1) for one in self.passages]
         return float(np.concatenate(found).mean())
+
+    @functools.cached_property
+    def heated(self) -> tuple[float, BestTemperature]:
+        """Rejection's acceptance of a draft as set and at its best temperature, unfiltered, at up
+        to eight positions of each text.
+        """
+        logits, draft, target = (
+            np.concatenate([side[:: -(-len(side) // _ROWS)] for side in sides])
+            for sides in zip(
+                *((one.logits, one.text.draft, one.text.target) for one in self.passages),
+                strict=True,
+            )
+        )
+        return (
+            float(np.minimum(draft, target).sum(axis=1).mean()),
+            best_temperature(logits, target, tolerance=_TOLERANCE),
+        )
 
     @property
     def rounding_bias(self) -> float:
@@ -291,6 +315,7 @@ def screen_json(read: RuleWalks, told: Attribution | None) -> dict[str, Any]:
         "optimal_for_one_sequence": BLOCK,
         "rounding_bias": read.rounding_bias,
         "vocabulary_loss": read.vocabulary_loss,
+        "first_draft": {"accepted": read.heated[0], "best": json_values(read.heated[1])},
     }
     if told is not None:
         answer["record"] = {

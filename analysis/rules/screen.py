@@ -165,6 +165,13 @@ def _basis(read: RuleWalks, told: Attribution | None) -> Iterator[str]:
         "masses in bfloat16 and verified by exact ones are off by a total variation of "
         f"{read.rounding_bias:.1e} a token",
     )
+    accepted, best = read.heated
+    yield from paragraph(
+        "draft",
+        f"rejection accepts {accepted:.3f} of drafts as they are set, and {best.lower:.3f} of "
+        f"unfiltered ones at temperature {best.temperature:.2g}; at no temperature more than "
+        f"{best.upper:.3f}, up to eight places a text",
+    )
     sampled = ", ".join(
         setting_text(name, value) for name, value in setting.items() if value is not None
     )

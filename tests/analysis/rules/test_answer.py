@@ -89,6 +89,23 @@ def test_the_answer_comes_first_and_fits_the_screen(read):
         place_of(read.rules, "other")
 
 
+def test_no_temperature_of_the_draft_accepts_more_than_is_said(read):
+    found, rows = screen_json(read, None)["first_draft"], []
+    for one in read.passages:
+        places = range(0, len(one.logits), -(-len(one.logits) // 8))
+        rows += [(one.logits[i], one.text.draft[i], one.text.target[i]) for i in places]
+    logits, draft, target = map(np.array, zip(*rows, strict=True))
+
+    def accepted(temperature):
+        drawn = otm.from_logits(logits.astype(float), temperature=temperature)
+        return np.minimum(drawn, target).sum(axis=1).mean()
+
+    assert found["accepted"] == pytest.approx(np.minimum(draft, target).sum(axis=1).mean())
+    best = found["best"]
+    assert accepted(best["temperature"]) == pytest.approx(best["lower"], abs=1e-9)
+    assert max(map(accepted, np.geomspace(0.05, 20, 99))) <= best["upper"] <= best["lower"] + 5e-4
+
+
 def test_a_record_names_the_rule_and_what_it_loses(read):
     own, best, steps = place_of(read.rules, "match-argmax"), read.order[0], 20_000
     part = Tally.of_survivors(read.survivals.mean[own] * steps, steps=steps, name="")
