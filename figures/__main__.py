@@ -38,6 +38,7 @@ FURTHER = (
     "kinds",
     "house",
     "front",
+    "engines",
     "lossy_rules",
     "detection",
 )

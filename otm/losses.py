@@ -182,8 +182,8 @@ def acceptance_losses(
         Unsupported: if the verifier is lossy, or does not apply to these drafts.
 
     Cost: 73 optimal acceptances a row for the temperature, and `best_ranked_acceptance` for k = 1.
-        Accuracy: the sum to rounding, 1e-12 at V = 128,256; each difference as far as the best
-        temperature is found (`best_temperature`).
+        Accuracy: the sum to rounding, 1e-12 at V = 128,256; each difference as far as each row's
+        best temperature is found, by a search.
     Source: docs/theory.md, "What acceptance is lost to".
 
     >>> import numpy as np

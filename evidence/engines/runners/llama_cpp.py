@@ -62,8 +62,12 @@ class Server:
                 }
             )
             self.timings, self.requests = found["timings"], self.requests + 1
-            texts.append([tiny.pair.pieces().index(x) for x in found["choices"][0]["text"]])
+            texts.append(self.spelled(found["choices"][0]["text"]))
         return texts
+
+    def spelled(self, text: str) -> list[int]:
+        """Return the tokens of a text, a letter each."""
+        return [tiny.pair.pieces().index(letter) for letter in text]
 
     def told(self) -> dict[str, Any]:
         """Tell the totals."""

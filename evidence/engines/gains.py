@@ -1,0 +1,82 @@
+"""What the committed records of the shipped pair say: tokens a call, as counted and as computed.
+
+Needs neither an engine nor torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from evidence.engines.page import DEVIATIONS
+from evidence.engines.rules import RULES
+from figures.engines import NAMES, counted, exact, numbers, results
+from otm._display.tabular import markdown
+
+WORDS = {
+    **{name: rule.words for name, rule in RULES.items()},
+    "match-noise": "match with the target's sample, drafts on its noise",
+    "block": "block verification",
+    "refined-scores": "refined scores",
+}
+
+HEAD = ("engine", "configuration", "T", "rule", "counted", "exact", "best", "s", "s, no drafts")
+
+
+def deviations(found: dict[str, Any]) -> float:
+    """Return by how many standard deviations the steps are off those of the rule.
+
+    0 for a rule whose steps are not known.
+    """
+    steps, due = numbers(found, "steps"), numbers(found, "predicted")
+    if not len(due):
+        return 0.0
+    # equal up to the digits that are kept
+    spread = max(float((steps - due).std(ddof=1)) * len(due) ** 0.5, 1e-2)
+    return float((steps - due).sum()) / spread
+
+
+def table() -> str:
+    """Lay out the records, below a line on the texts of argmax drafts, which leave no luck."""
+    drafting = [
+        (engine, one)
+        for stem, engine in NAMES.items()
+        for one in results(stem)
+        if one["rule"] != "none"
+    ]
+    same = [
+        numbers(one, "steps") == numbers(one, "predicted")
+        for _, one in drafting
+        if one["rule"] == "match-argmax"
+    ]
+    return (
+        "Given a text, the steps of argmax drafts are certain: as many as computed in "
+        f"{np.sum(same):,} of {np.size(same):,} texts.\n\n"
+        f"{markdown(HEAD, _cells(drafting))}"
+    )
+
+
+def _cells(drafting: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, ...]]:
+    plain = {
+        (engine, one["temperature"]): one["seconds"]
+        for stem, engine in NAMES.items()
+        for one in results(stem)
+        if one["rule"] == "none"
+    }
+    for engine, found in drafting:
+        value = counted(found)
+        told = f"{float(value.value):.2f} ({float(value.low):.2f}–{float(value.high):.2f})"
+        due = exact(found, "predicted")
+        yield (
+            engine,
+            f"{found['name']}: {found['options']}",
+            f"{found['temperature']:g}",
+            WORDS[found["rule"]],
+            told if abs(deviations(found)) <= DEVIATIONS else f"**{told}**",
+            "–" if due is None else f"{due:.2f}",
+            f"{exact(found, 'best'):.2f}",
+            f"{found['seconds']:.0f}",
+            f"{plain[engine, found['temperature']]:.0f}",
+        )

@@ -1,0 +1,46 @@
+"""The loop of this library in transformers' `generate`, with the shipped pair.
+
+Unlike the runners it imports the library, and runs in the environment of this project.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from analysis.kernels.generation import Speculative
+from evidence.engines import trained
+from evidence.engines.runners.trained import transformers as engine
+
+
+class Loaded(engine.Loaded):
+    """A session whose steps are this library's."""
+
+    def __init__(self, pair: Path, decoder: str) -> None:
+        super().__init__(pair, "usual")
+        draft = self.given.pop("assistant_model")
+        self.given["custom_generate"] = Speculative(
+            draft, decoder=decoder, num_drafts=4, length=trained.DRAFTS
+        )
+        self.write([[1]], 2, 1.0, 0)  # the first text tries both models on a small tree
+        self.calls = 0
+
+
+CASES = tuple(
+    trained.case(
+        lambda pair, _, decoder=decoder: Loaded(pair, decoder),
+        name=decoder,
+        rule=rule,
+        options=options,
+        first="step",
+    )
+    for decoder, rule, options in (
+        ("block verification", "block", "custom_generate=Speculative(draft, …)"),
+        ("refined scores", "refined-scores", "the same, 4 sequences of 4"),
+    )
+)
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained.run(("torch", "transformers"), CASES)

@@ -1,0 +1,112 @@
+"""llama.cpp with the shipped pair: as it is, and by rejection."""
+
+from __future__ import annotations
+
+import json
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from evidence.engines import trained
+from evidence.engines.runners import llama_cpp as engine
+
+_FIRST = 0x10000
+"""Every token is spelled as one character from here on, so that text tells its tokens."""
+
+_DRAFT = engine._KINDS.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE
+
+
+def tensors(path: Path) -> dict[str, np.ndarray]:
+    """Read a safetensors file in half precision as float32."""
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + size])
+    found = {}
+    for name, told in header.items():
+        if name != "__metadata__":
+            begin, end = told["data_offsets"]
+            values = np.frombuffer(data[8 + size + begin : 8 + size + end], np.float16)
+            found[name] = values.reshape(told["shape"]).astype(np.float32)
+    return found
+
+
+def write_gguf(folder: Path, path: Path) -> None:
+    """Write a model of Hugging Face's Llama form as a GGUF file in float32."""
+    told = json.loads((folder / "config.json").read_text())
+    vocabulary = told["vocab_size"]
+    # the piece of byte C0, which no UTF-8 has: ends no text, as token 0 would
+    never = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]["\u00c0"]
+    file = gguf.GGUFWriter(path, "llama")
+    for name, value in {
+        "context_length": told["max_position_embeddings"],
+        "embedding_length": told["hidden_size"],
+        "block_count": told["num_hidden_layers"],
+        "feed_forward_length": told["intermediate_size"],
+        "head_count": told["num_attention_heads"],
+        "head_count_kv": told["num_key_value_heads"],
+        "layer_norm_rms_eps": told["rms_norm_eps"],
+        "rope_dimension_count": told["head_dim"],
+        "rope_freq_base": told["rope_parameters"]["rope_theta"],
+        "vocab_size": vocabulary,
+        "file_type": 0,
+        "tokenizer_model": "llama",
+        "token_list": [chr(_FIRST + token) for token in range(vocabulary)],
+        "token_types": [1] * vocabulary,
+        "token_scores": [0.0] * vocabulary,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "unk_token_id"), never),
+    }.items():
+        getattr(file, f"add_{name}")(value)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, told["num_hidden_layers"])
+    for name, value in tensors(folder / "model.safetensors").items():
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            # llama.cpp rotates neighbours, Hugging Face's form the two halves of a head
+            halves = value.reshape(-1, 2, told["head_dim"] // 2, value.shape[-1])
+            value = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(value.shape)
+        file.add_tensor(f"{names.get_name(name.removesuffix('.weight'))}.weight", value)
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+
+
+def prepare(pair: Path) -> Path:
+    """Write both models of the pair."""
+    folder = Path(tempfile.mkdtemp())
+    for role in ("target", "draft"):
+        write_gguf(pair / role, folder / role)
+    return folder
+
+
+class Server(engine.Server):
+    """A server whose texts are characters from `_FIRST` on."""
+
+    def spelled(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        return [ord(letter) - _FIRST for letter in text]
+
+
+def _with(**settings: Any) -> Any:
+    kinds = (_DRAFT,) if settings else ()
+    return lambda pair, _: Server(pair, *kinds, drafts=trained.DRAFTS, **settings)
+
+
+CASES = tuple(
+    trained.case(_with(**settings), name=name, rule=rule, options=options, first="prompt")
+    for name, rule, options, settings in (
+        ("no drafts", "none", "", {}),
+        ("as it is", "match-argmax", "--spec-draft-n-max 4", {"probabilistic": False}),
+        (
+            "probabilistic",
+            "rejection-top-10",
+            "--spec-draft-sampling probabilistic",
+            {"probabilistic": True},
+        ),
+    )
+)
+
+if __name__ == "__main__":
+    trained.run(engine.PACKAGES, CASES, prepare)
