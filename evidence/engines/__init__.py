@@ -10,4 +10,8 @@ A record is a JSON object:
 * `target`, `draft`: logits after each letter, `(12, 12)`, in 64ths; `last`: the letter before the
   sampled texts; `length`: their tokens.
 * `results`: an object for each configuration, the fields of `recording.Result`.
+
+`--trained` runs `runners/trained/NAME.py` with the shipped pair, and `own_loop.py`, the loop of
+this library in transformers. What they write is condensed by `predicted.py`, which computes the
+steps that are due, into `results/trained/NAME.json`; the table is made by `gains.py`.
 """
