@@ -56,22 +56,25 @@ def exact(found: dict[str, Any], name: str) -> float | None:
 
 def compute(work: Work) -> dict[str, Any]:
     """Return the counted and the computed tokens a call, by engine and configuration."""
-    rows = []
-    for stem, engine in NAMES.items():
-        for found in results(stem):
-            if found["rule"] != "none":
-                value = counted(found)
-                rows.append(
-                    {
-                        "engine": engine,
-                        "name": found["name"],
-                        "temperature": found["temperature"],
-                        "counted": [float(x) for x in (value.low, value.value, value.high)],
-                        "predicted": exact(found, "predicted"),
-                    }
-                )
+    drafting = [
+        (engine, found, counted(found))
+        for stem, engine in NAMES.items()
+        for found in results(stem)
+        if found["rule"] != "none"
+    ]
     work.tick()
-    return {"rows": rows}
+    return {
+        "rows": [
+            {
+                "engine": engine,
+                "name": found["name"],
+                "temperature": found["temperature"],
+                "counted": [float(x) for x in (value.low, value.value, value.high)],
+                "predicted": exact(found, "predicted"),
+            }
+            for engine, found, value in drafting
+        ]
+    }
 
 
 def message(data: dict[str, Any]) -> str:

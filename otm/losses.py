@@ -309,7 +309,7 @@ def best_temperature(
     Source: docs/theory.md, "The draft's temperature".
 
     >>> import numpy as np
-    >>> found = best_temperature(np.log([0.8, 0.2]), [2 / 3, 1 / 3])
+    >>> found = best_temperature(np.log([0.8, 0.2]), [2 / 3, 1 / 3], tolerance=1e-9)
     >>> round(found.temperature, 3), round(found.lower, 6)
     (2.0, 1.0)
     """
