@@ -42,6 +42,7 @@ _CELLS, _MOST, _FIRST_LOOK = 32, 200_000, 256
 _AT_ONCE = 16
 """Requests that a server has at a time, which it may verify in one batch."""
 
+_UNKNOWN = [0] * DEPTH
 _BATCH = 64
 """Texts that a function is asked for at a time."""
 
@@ -101,7 +102,7 @@ def engine(
         instances=(f"the tiny pair after the prompt {tiny_pair.PROMPT}",),
         subjects=("texts of an engine",),
         tokens=(DEPTH,),
-        vocabulary=(tiny_pair.VOCABULARY - tiny_pair.SPECIAL,),
+        vocabulary=(tiny_pair.VOCABULARY,),
         temperatures=(heat,),
         untested=(
             "whether it drafted, which its own counters tell",
@@ -111,12 +112,12 @@ def engine(
     )
 
     def draw(size: int) -> Drawn:
-        numbers: list[int] = []
+        numbers = []
         for start in range(0, size, _BATCH):
             report_phase("writing", f"{start} of {size} texts")
             prompts = [[*tiny_pair.PROMPT] for _ in range(min(_BATCH, size - start))]
-            numbers += map(_number, _texts(writes(prompts, LENGTH, heat), len(prompts)))
-        return Drawn(np.asarray(numbers, dtype=np.int64))
+            numbers.append(_numbers(writes(prompts, LENGTH, heat), len(prompts)))
+        return Drawn(np.concatenate(numbers))
 
     return audit_of_draws(
         Drawing(draw, target, draft, None, tested, _SHAPE, _CELLS),
@@ -172,42 +173,44 @@ def _rows(seed: int, temperature: float) -> NDArray[np.float64]:
     return np.asarray(Processing(temperature=temperature)(tiny_pair.logits(seed)))
 
 
-_LETTERS = tiny_pair.VOCABULARY - tiny_pair.SPECIAL
-_SHAPE = (_LETTERS,) * DEPTH
+_SHAPE = (tiny_pair.VOCABULARY,) * DEPTH
 
 
 def _law_of_text(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the law of the first letters of a text, one number for each."""
-    letters = rows[tiny_pair.SPECIAL :, tiny_pair.SPECIAL :]
-    law = letters[tiny_pair.PROMPT[-1] - tiny_pair.SPECIAL]
+    """Return the law of the first tokens of a text, one number for each."""
+    law = rows[tiny_pair.PROMPT[-1]]
     for _ in range(DEPTH - 1):
-        law = law[..., None] * letters
+        law = law[..., None] * rows
     return np.asarray(law.reshape(-1))
 
 
-def _number(text: Sequence[int]) -> int:
-    return int(np.ravel_multi_index(np.asarray(text) - tiny_pair.SPECIAL, _SHAPE))
+def _numbers(given: Any, count: int) -> NDArray[np.int64]:
+    """Return the first tokens of so many texts, a number for each.
 
-
-def _texts(given: Any, count: int) -> list[list[int]]:
-    """Return the first tokens of so many texts.
+    A text that is not all letters has a probability of 1e-42 or less; it counts as three unknown
+    tokens.
 
     Raises:
-        InvalidParameter: if there are others.
+        InvalidParameter: if there are other texts, or none of letters.
     """
     try:
-        texts = [[int(token) for token in text][:DEPTH] for text in given]
+        texts = [[int(token) for token in text] for text in given]
     except (TypeError, ValueError):
         texts = []
     letters = range(tiny_pair.SPECIAL, tiny_pair.VOCABULARY)
-    good = [len(text) == DEPTH and all(token in letters for token in text) for text in texts]
-    if len(texts) != count or not all(good):
+    good = [len(text) == LENGTH and all(token in letters for token in text) for text in texts]
+    if len(texts) != count or not any(good):
         raise InvalidParameter(
             f"An engine must write {LENGTH} letters of the tiny pair, tokens {letters.start} to "
             f"{letters.stop - 1}, after each of {count} prompts; got {given!r:.120}. Serve the "
             "pair that write_pair writes, and let it draw without filters."
         )
-    return texts
+    first = [
+        text[:DEPTH] if is_good else _UNKNOWN for text, is_good in zip(texts, good, strict=True)
+    ]
+    columns: tuple[NDArray[np.int64], ...] = tuple(np.transpose(first))
+    numbers: NDArray[np.int64] = np.ravel_multi_index(columns, _SHAPE)
+    return numbers
 
 
 def _server(url: str) -> tuple[str, str]:
@@ -228,6 +231,7 @@ def _served(
     url: str, model: str, prompts: list[list[int]], length: int, temperature: float
 ) -> list[list[int]]:
     """Ask a server for a text after each prompt, several at a time."""
+    pieces = tiny_pair.pieces()
 
     def ask(prompt: list[int]) -> list[int]:
         request = {
@@ -242,7 +246,7 @@ def _served(
         answer = fetch_page(url, seconds=_PATIENCE, request=request)
         try:
             text = json.loads(answer)["choices"][0]["text"]
-            return [tiny_pair.pieces().index(letter) for letter in text.strip()]
+            return [pieces.index(x) if x in pieces else 0 for x in text.strip()]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise InvalidParameter(
                 f"{url:.80} must answer with the text of letters of the tiny pair; it answers "

@@ -70,6 +70,30 @@ def test_the_target_passes_and_the_draft_is_found_with_a_distance(temperature):
     assert 0.4 * truth < wrong.total_variation.low < truth
 
 
+def test_text_beyond_the_letters_is_impossible_and_no_error():
+    """As of an engine that samples garbage now and then: the end, a tag, another word."""
+    right = Engine(target_rows(1.0))
+
+    def sometimes(prompts, length, temperature):
+        texts = right(prompts, length, temperature)
+        return [[2], [1] * 8, *texts[2:]]
+
+    found = audit.engine(sometimes)
+    assert found.verdict == "not lossless"
+    assert found.samples < found.planned
+    assert 0.0 < found.total_variation.low < 2 / 64
+
+    def post(request):
+        if len(right.asked) % 16 == 0:
+            right.asked.append(request)
+            return json.dumps({"choices": [{"text": "ab</s>"}]})
+        return right.post(request)
+
+    with served(SERVED, posted=post) as url:
+        told = audit.engine(url.removesuffix("/metrics"))
+    assert told.verdict == "not lossless"
+
+
 def test_greedy_text_has_one_law():
     likeliest = np.eye(16)[tiny_pair.logits(0).argmax(axis=1)]
     found = audit.engine(Engine(likeliest), temperature=0.0)
