@@ -86,7 +86,7 @@ def message(data: dict[str, Any]) -> str:
         key=lambda pair: pair[1]["counted"][1] / pair[0]["counted"][1],
     )
     return (
-        f"The same two models, a few lines changed: {other['engine']} at T = 1 writes "
+        f"The same two models, a few lines changed: {other['engine']} at T\u00a0=\u00a01 writes "
         f"{other['counted'][1]:.2f} tokens a call, not {one['counted'][1]:.2f}"
     )
 
