@@ -12,15 +12,22 @@ import collections
 import functools
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from otm import audit
+from otm._display.tabular import markdown, with_section
+from otm.audit.sampled_audit import SampledAudit
+from otm.audit.standard_problems import SECONDS
 
 _MASK = 2**64 - 1
 _ALARM = "not lossless"
+_NAMED = 3
+"""Instances that a row of the table of power names."""
+
 _MORE = 4.0
 """Times the seconds for biased kernels, which samples are to find."""
 
@@ -203,12 +210,36 @@ def audited(
     return audit.battery(KINDS[kind](kernel, name), seed=seed, seconds=seconds, shrink_for=0.0)
 
 
+def power_table() -> str:
+    """Return what samples find of lossless kernels in a battery's usual time, by instance."""
+    rows = []
+    for kind in (tokens, block, step, tree):
+        found = audited(kind, splitmix64, biased=False, seed=0, seconds=SECONDS)
+        sampled = [(n, a) for n, a in found.audits.items() if isinstance(a, SampledAudit)]
+        for detect, group in itertools.groupby(sorted(sampled, key=_detected), key=_detected):
+            names = [name.removesuffix(", samples") for name, _ in group]
+            shown = "; ".join(names[:_NAMED]) + f"; {len(names) - _NAMED} more" * (
+                len(names) > _NAMED
+            )
+            rows.append((KINDS[kind].description, shown, f"{detect:.2g}"))
+    return markdown(("kernel", "instances", "found if TV ≥"), rows)
+
+
+def _detected(entry: tuple[str, SampledAudit]) -> float:
+    return round(entry[1].detect, 2)
+
+
 def main() -> None:
     """Print how often each verdict was given on lossless and on biased kernels."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--power", type=Path, metavar="PAGE", help="write what samples find")
     options = parser.parse_args()
+    if options.power is not None:
+        text = options.power.read_text(encoding="utf-8")
+        options.power.write_text(with_section(text, "power", power_table()), encoding="utf-8")
+        return
     counts: collections.Counter[tuple[str, bool, str]] = collections.Counter()
     for seed, kind, generator in itertools.product(range(options.seeds), KINDS, GENERATORS):
         for biased in (False, True)[: 2 if seed == 0 else 1]:
