@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import dataclasses
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.audit.blocks import BlockCandidate, sequence
 from otm.audit.candidate import Candidate, FunctionCandidate
 from otm.audit.end_to_end import EndToEndCandidate
-from otm.audit.integration import ExactAudit, IntegratedAudit
+from otm.audit.integration import ExactAudit, IntegratedAudit, SequenceAudit
 from otm.audit.report import Audit, format_probability
+from otm.audit.tracing.answers import CandidateFailure
+from otm.audit.tracing.probing import OwnRandomness
+from otm.sequence.models import TableModel
 
 _SAME = 1e-7
 """Difference up to which two laws count as the same, that of float32."""
@@ -30,7 +37,13 @@ def diagnose(
     """
     exact = {name: one for name, one in audits.items() if isinstance(one, IntegratedAudit)}
     wrong = [exact[name] for name in failed if name in exact]
-    of_laws = (_swapped(candidate), _unverified(wrong), _lost(wrong), _one_law(exact))
+    of_laws = (
+        _swapped(candidate),
+        _unverified(wrong),
+        _lost(wrong),
+        _next_row(candidate, wrong),
+        _one_law(exact),
+    )
     return tuple(filter(None, (*of_laws * bool(wrong), _counted(exact))))
 
 
@@ -63,6 +76,33 @@ def _lost(wrong: Sequence[IntegratedAudit]) -> str:
     if any(np.abs(law - second).max() > _SAME for law, second in pairs):
         return ""
     return "The first token has the law of the target's second wherever it fails: a token is lost."
+
+
+def _next_row(candidate: Candidate, wrong: Sequence[IntegratedAudit]) -> str:
+    """Tell a verifier of blocks that looks one row too far: it is right on rows that come late."""
+    failed = [one for one in wrong if isinstance(one, SequenceAudit) and one.first_position]
+    failed = [one for one in failed if (one.first_position or 0) <= one.num_drafts]
+    if not failed or not isinstance(candidate, BlockCandidate):
+        return ""
+
+    def late(draft: Any, target: Any, drafts: Any, uniforms: Any) -> Any:
+        return candidate.verify(draft, np.concatenate([target[:1], target[:-1]]), drafts, uniforms)
+
+    one = min(failed, key=lambda audit: audit.law.size)
+    with contextlib.suppress(CandidateFailure, OwnRandomness):
+        mended = sequence(
+            dataclasses.replace(candidate, verify=late),
+            draft=TableModel(one.draft_tables),
+            target=TableModel(one.target_tables),
+            num_drafts=one.num_drafts,
+            context=one.context,
+        )
+        if mended.first_position is None or mended.first_position > one.num_drafts:
+            return (
+                "Where every row of the target comes one place later, it is right: it verifies a "
+                "draft against the row that follows."
+            )
+    return ""
 
 
 def _of_token(law: NDArray[np.float64], place: int) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from evidence.corpus import blocks
 from otm import audit
 from otm.audit.classification import classify
 from otm.errors import InvalidParameter
@@ -30,6 +31,12 @@ def trusting(draft, target, drafts, uniforms):
 
 def first_trusted(draft, target, drafts, uniforms):
     return [int(drafts[0]), drawn(target[1], uniforms[0])]
+
+
+def row_after(draft, target, drafts, uniforms):
+    """Verify draft i against row i + 1, the last one for all that is beyond."""
+    rows = [*range(1, len(target)), len(target) - 1]
+    return blocks.chain(draft, target[rows], drafts, uniforms)
 
 
 def trusting_step(draft, target, rng):
@@ -60,6 +67,7 @@ UNVERIFIED = "The first token has the draft's law"
         (trusting, UNVERIFIED),
         (audit.BlockCandidate(first_trusted), UNVERIFIED),
         (trusting_step, UNVERIFIED),
+        (audit.BlockCandidate(row_after), "Where every row of the target comes one place later"),
         (losing_step, "The first token has the law of the target's second"),
         (greedy, "It has the same law at temperatures 0, 0.3, 0.6, 1, 1.5, and always the same"),
         (lukewarm, "It has the same law at temperatures 0, 0.3, 0.6, 1, 1.5."),
