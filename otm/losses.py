@@ -373,6 +373,8 @@ def _around(
         found, levels = curve_values_and_levels(p, q, [law.contained])
         values, steepest = found[0], levels[0]
         weights = np.where(q >= steepest[..., None] * p, steepest[..., None], 0.0)
+        # tokens that are never drafted do not bend it
+        steepest = np.where(np.isneginf(scores), 0.0, weights).max(-1)
     known = np.where(np.isneginf(scores), 0.0, scores)
     away = known - (p * known).sum(-1, keepdims=True)
     slope, bounds = (weights * p * away).sum(-1), list[float]()

@@ -381,10 +381,6 @@ class _After(DerivedModel):
         return self.model.next_batch([(*self.context, *map(int, row)) for row in contexts])
 
 
-class _Iterated(BaseException):  # no error of the code under audit, which may catch its own
-    """Raised where a loop begins to draft again; it carries the text so far."""
-
-
 @dataclasses.dataclass(eq=False)
 class _Loop:
     """The contexts that one call of a loop asks its two models about, up to its second iteration.
@@ -393,38 +389,67 @@ class _Loop:
         catches_up: whether the draft model is also asked about the last draft, after the target.
         drafted: the longest context that the target model was asked about.
         asked: the longest context of the draft model's first question after that.
+        text: the context of the question that begins the second iteration; from there on both
+            models are certain of a token, so that the loop has one way to its end.
     """
 
     catches_up: bool
     drafted: tuple[int, ...] = ()
     asked: tuple[int, ...] | None = None
+    text: tuple[int, ...] | None = None
 
     def draft(self, context: tuple[int, ...]) -> None:
-        """Note a question to the draft model, or end the loop with the text so far."""
-        if not self.drafted:
+        """Note a question to the draft model."""
+        if not self.drafted or self.text is not None:
             return
         if self.asked is None:
             self.asked = context
             if self.catches_up:
                 return
-        raise _Iterated(context)
+        self.text = context
 
     def target(self, context: tuple[int, ...]) -> None:
         """Note a question to the target model."""
-        if len(context) > len(self.drafted):
+        if self.text is None and len(context) > len(self.drafted):
             self.drafted = context
+
+    def models(self, draft: LanguageModel, target: LanguageModel) -> tuple[_Noting, _Noting]:
+        """Return models that note what they are asked."""
+        return _Noting(draft, self, self.draft), _Noting(target, self, self.target)
+
+    def first(self, text: Row) -> Row:
+        """Return the tokens that a returned text has from the first iteration.
+
+        Raises:
+            CandidateFailure: if it does not begin with what the draft model was asked about then.
+        """
+        end = text if self.text is None else self.text
+        undecided = len(end) < len(self.drafted) and self.drafted[: len(end)] == end
+        if text[: len(end)] != end or (self.text is not None and undecided):
+            raise CandidateFailure(
+                f"The callable returned {text}, and its draft model was asked again about {end} "
+                f"after its target model was about {self.drafted}: the first iteration is told by "
+                "a question about all that was written, when it is decided. Audit all it writes, "
+                "without first_iteration."
+            )
+        return end
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Noting(DerivedModel):
-    """A model that notes the longest context of each question."""
+    """A model that notes the longest context of each question, certain of token 0 once a loop's
+    first iteration is over.
+    """
 
     model: LanguageModel
+    loop: _Loop
     note: Callable[[tuple[int, ...]], None]
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
         """Return the distributions."""
         self.note(tuple(sorted(contexts, key=len)[-1]))
+        if self.loop.text is not None:
+            return np.tile(np.eye(1, self.num_tokens), (len(contexts), 1))
         return self.model.next_batch(contexts)
 
 
@@ -465,9 +490,9 @@ class StepCandidate(EndToEndCandidate):
         temperatures: for a function that takes one as fourth argument and applies it to the
             models' laws itself; every pair of models is audited at the first, some at the others.
         first_iteration: of a function that drafts and verifies again and again, audit the text of
-            the first time alone: it is stopped where the draft model is asked again after the
-            target model was asked about a text with drafts (the second time, where every call asks
-            it about its own last draft first).
+            the first time alone: up to where the draft model is asked again after the target model
+            was asked about a text with drafts (the second time, where every call asks it about its
+            own last draft first). From there on both models are certain of one token.
 
     Raises:
         InvalidParameter: if `verify` cannot be called, or a temperature is no number ≥ 0.
@@ -481,6 +506,9 @@ class StepCandidate(EndToEndCandidate):
 
     temperatures: Sequence[float] = ()
     first_iteration: bool = False
+    _known: dict[tuple[float, ...], bool] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -494,25 +522,19 @@ class StepCandidate(EndToEndCandidate):
         heat = () if temperature is None else (temperature,)
         if not self.first_iteration:
             return _row(self.verify(draft, target, rng, *heat))
-        loop = _Loop(self._catches_up)
-        try:
-            return _row(
-                self.verify(_Noting(draft, loop.draft), _Noting(target, loop.target), rng, *heat)
-            )
-        except _Iterated as end:
-            return _row(end.args[0])
+        loop = _Loop(self._catches_up(heat))
+        return loop.first(_row(self.verify(*loop.models(draft, target), rng, *heat)))
 
-    @functools.cached_property
-    def _catches_up(self) -> bool:
+    def _catches_up(self, heat: tuple[float, ...]) -> bool:
         """True if trial calls ask the draft model about the last draft after each verification."""
-        pair = standard.chained_models()[_OFTEN_REFUSED]
-        loops = []
-        for seed in range(_TRIES):
-            loops.append(loop := _Loop(catches_up=False))
-            noting = _Noting(pair[0], loop.draft), _Noting(pair[1], loop.target)
-            with contextlib.suppress(_Iterated, Exception), preserved(seed=seed):
-                self.verify(*noting, np.random.default_rng(seed), *self.temperatures[:1])
-        return all(loop.asked == loop.drafted for loop in loops)
+        if heat not in self._known:
+            pair = standard.chained_models()[_OFTEN_REFUSED]
+            loops = [_Loop(catches_up=False) for _ in range(_TRIES)]
+            for seed, loop in enumerate(loops):
+                with contextlib.suppress(Exception), preserved(seed=seed):
+                    self.verify(*loop.models(*pair), np.random.default_rng(seed), *heat)
+            self._known[heat] = all(loop.asked == loop.drafted for loop in loops)
+        return self._known[heat]
 
     def instances(self, scope: Scope) -> list[Check]:
         """Return a check for every pair of models, over the length that the step writes."""

@@ -8,8 +8,10 @@ tell whether it is lossless, whatever it is written in.
 from __future__ import annotations
 
 import concurrent.futures as cf
+import contextlib
 import functools
 import json
+import operator
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,17 +34,17 @@ from otm.pmf import check_instance, check_real
 Write = Callable[[list[list[int]], int, float], Sequence[Sequence[int]]]
 """Writes a text of so many tokens after each prompt, at a temperature."""
 
-LENGTH, DEPTH = 8, 3
-"""Tokens of a text, and how many of its first are compared jointly."""
+LENGTH = 8
+"""Tokens of a text, of which two neighbours are compared jointly."""
 
-DETECT = 0.1
+DETECT = 0.15
 """Total variation that texts are planned to find."""
 
-_CELLS, _MOST, _FIRST_LOOK = 32, 200_000, 256
+_MOST, _FIRST_LOOK = 200_000, 1_024
 _AT_ONCE = 16
 """Requests that a server has at a time, which it may verify in one batch."""
 
-_UNKNOWN = [0] * DEPTH
+_UNKNOWN = [0] * LENGTH
 _BATCH = 64
 """Texts that a function is asked for at a time."""
 
@@ -66,7 +68,8 @@ def engine(
         errors: as of `otm.audit.sampled`; `DETECT` is to be found unless they say otherwise.
 
     Returns:
-        SampledAudit of the first `DEPTH` tokens jointly, with an interval of the total variation.
+        SampledAudit of two neighbouring tokens at a random place of each text jointly, with an
+        interval of the total variation.
 
     Raises:
         InvalidParameter: if it is neither, the server refuses, or a text is not of the pair.
@@ -97,11 +100,12 @@ def engine(
             "An engine must be a server's address or a function write(prompts, length, "
             f"temperature); got {write!r:.80}. Pass one."
         )
-    target, draft = _law_of_text(target_rows(heat)), _law_of_text(_rows(1, heat))
+    target, draft = _law_of_pairs(target_rows(heat)), _law_of_pairs(_rows(1, heat))
+    places = np.random.default_rng(0)
     tested = Coverage(
         instances=(f"the tiny pair after the prompt {tiny_pair.PROMPT}",),
         subjects=("texts of an engine",),
-        tokens=(DEPTH,),
+        tokens=(2,),
         vocabulary=(tiny_pair.VOCABULARY,),
         temperatures=(heat,),
         untested=(
@@ -116,11 +120,14 @@ def engine(
         for start in range(0, size, _BATCH):
             report_phase("writing", f"{start} of {size} texts")
             prompts = [[*tiny_pair.PROMPT] for _ in range(min(_BATCH, size - start))]
-            numbers.append(_numbers(writes(prompts, LENGTH, heat), len(prompts)))
+            texts = _checked(writes(prompts, LENGTH, heat), prompts, repeats=heat == 0.0)
+            at = places.integers(LENGTH - 1, size=len(texts))
+            pairs = tuple(texts[range(len(texts)), at + i] for i in range(2))
+            numbers.append(np.ravel_multi_index(pairs, _SHAPE))
         return Drawn(np.concatenate(numbers))
 
     return audit_of_draws(
-        Drawing(draw, target, draft, None, tested, _SHAPE, _CELLS),
+        Drawing(draw, target, draft, None, tested, _SHAPE),
         name=name or (write if isinstance(write, str) else str(getattr(write, "__name__", write))),
         errors=errors,
         detect=DETECT,
@@ -151,16 +158,19 @@ def write_pair(folder: str | Path) -> list[Path]:
     """
     models = ("target", 0), ("draft", 1)
     place = folder if isinstance(folder, Path) else Path(check_instance(folder, str, name="folder"))
+    if not str(folder):
+        raise InvalidParameter("The pair is written to a folder; got no name. Name one.")
     try:
         paths = [tiny_pair.write_folder(place / name, seed, 0.0) for name, seed in models]
-        paths += [tiny_pair.write_gguf(place / f"{name}.gguf", seed, 0.0) for name, seed in models]
+        with contextlib.suppress(ModuleNotFoundError):
+            paths += [
+                tiny_pair.write_gguf(place / f"{name}.gguf", seed, 0.0) for name, seed in models
+            ]
     except OSError as error:
         raise InvalidParameter(
             f"The pair is written to a folder; {str(place)!r:.80} is none ({error.strerror}). "
             "Name one that can be made."
         ) from error
-    except ModuleNotFoundError:
-        report_phase("writing the pair", "without GGUF files, which `pip install gguf` writes")
     return paths
 
 
@@ -173,53 +183,55 @@ def _rows(seed: int, temperature: float) -> NDArray[np.float64]:
     return np.asarray(Processing(temperature=temperature)(tiny_pair.logits(seed)))
 
 
-_SHAPE = (tiny_pair.VOCABULARY,) * DEPTH
+_SHAPE = (tiny_pair.VOCABULARY,) * 2
 
 
-def _law_of_text(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the law of the first tokens of a text, one number for each."""
-    law = rows[tiny_pair.PROMPT[-1]]
-    for _ in range(DEPTH - 1):
-        law = law[..., None] * rows
+def _law_of_pairs(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the law of two neighbouring tokens at a uniformly random place of a text."""
+    first, law = rows[tiny_pair.PROMPT[-1]], np.zeros_like(rows)
+    for _ in range(LENGTH - 1):
+        law += first[:, None] * rows / (LENGTH - 1)
+        first = first @ rows
     return np.asarray(law.reshape(-1))
 
 
-def _numbers(given: Any, count: int) -> NDArray[np.int64]:
-    """Return the first tokens of so many texts, a number for each.
+def _checked(given: Any, prompts: list[list[int]], *, repeats: bool) -> NDArray[np.int64]:
+    """Return a text for each prompt `(n, LENGTH)`.
 
-    A text that is not all letters has a probability of 1e-42 or less; it counts as three unknown
-    tokens.
+    A text that is not all letters has a probability of 1e-42 or less; it counts as unknown tokens.
 
     Raises:
-        InvalidParameter: if there are other texts, or none of letters.
+        InvalidParameter: if there are other texts, none of letters, or one only where a text is not
+            certain (unless `repeats`).
     """
     try:
-        texts = [[int(token) for token in text] for text in given]
+        texts = [[operator.index(token) for token in text] for text in given]
     except (TypeError, ValueError):
         texts = []
     letters = range(tiny_pair.SPECIAL, tiny_pair.VOCABULARY)
     good = [len(text) == LENGTH and all(token in letters for token in text) for text in texts]
-    if len(texts) != count or not any(good):
+    if len(texts) != len(prompts) or not any(good):
         raise InvalidParameter(
             f"An engine must write {LENGTH} letters of the tiny pair, tokens {letters.start} to "
-            f"{letters.stop - 1}, after each of {count} prompts; got {given!r:.120}. Serve the "
-            "pair that write_pair writes, and let it draw without filters."
+            f"{letters.stop - 1}, after each of {len(prompts)} prompts; got {given!r:.120}. Serve "
+            "the pair that write_pair writes, let it draw without filters, and echo no prompt."
         )
-    first = [
-        text[:DEPTH] if is_good else _UNKNOWN for text, is_good in zip(texts, good, strict=True)
-    ]
-    columns: tuple[NDArray[np.int64], ...] = tuple(np.transpose(first))
-    numbers: NDArray[np.int64] = np.ravel_multi_index(columns, _SHAPE)
-    return numbers
+    found = np.asarray([text if fine else _UNKNOWN for text, fine in zip(texts, good, strict=True)])
+    if not repeats and len(found) > 1 and (found == found[0]).all():
+        raise InvalidParameter(
+            "Every text needs randomness of its own; the engine repeats itself: "
+            f"{found[0].tolist()} {len(found)} times. Give it no fixed seed."
+        )
+    return found
 
 
 def _server(url: str) -> tuple[str, str]:
     """Return the address of completions and the model's name, "" where none is told."""
-    if not re.match(r"https?://", url):
+    if not re.match(r"https?://", url, re.IGNORECASE):
         raise InvalidParameter(
             f"A server has an address of http or https; got {url!r:.80}. Write http://HOST:PORT."
         )
-    base = re.sub(r"(/v1)?(/completions)?/*$", "", url)
+    base = re.sub(r"(/v1)?((/chat)?/completions)?/*$", "", url)
     try:
         name = json.loads(fetch_page(f"{base}/v1/models"))["data"][0]["id"]
     except (ValueError, LookupError, TypeError):
@@ -243,7 +255,10 @@ def _served(
             "top_k": -1,
             "min_p": 0.0,
         }
-        answer = fetch_page(url, seconds=_PATIENCE, request=request)
+        try:
+            answer = fetch_page(url, seconds=_PATIENCE, request=request)
+        except InvalidParameter:  # of thousands of requests one may be lost
+            answer = fetch_page(url, seconds=_PATIENCE, request=request)
         try:
             text = json.loads(answer)["choices"][0]["text"]
             return [pieces.index(x) if x in pieces else 0 for x in text.strip()]
@@ -253,5 +268,8 @@ def _served(
                 f"{answer:.200}. Serve the pair that write_pair writes."
             ) from error
 
-    with cf.ThreadPoolExecutor(_AT_ONCE) as threads:
+    threads = cf.ThreadPoolExecutor(_AT_ONCE)
+    try:
         return [*threads.map(ask, prompts)]
+    finally:  # an interruption waits for no answer
+        threads.shutdown(wait=False, cancel_futures=True)

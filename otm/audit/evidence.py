@@ -262,7 +262,8 @@ def _moved(counts: NDArray[np.int64], mass: NDArray[Any], level: float) -> NDArr
         return np.asarray(np.maximum(mass, counts * math.exp(-log_rate)))
 
     def lowered(log_rate: float) -> NDArray[np.float64]:
-        return np.asarray(np.minimum(mass, counts * math.exp(-log_rate)))
+        with np.errstate(over="ignore"):
+            return np.asarray(np.minimum(mass, counts * math.exp(-log_rate)))
 
     most = math.log(counts.sum()) + 700.0
     least = math.log(counts.sum())

@@ -104,6 +104,7 @@ class SampledAudit(Audit):
         planned: how many would have been drawn had nothing been found before.
         tested: what was tested, but for how.
         cells: number of cells the outputs were counted in.
+        outcomes: number of different outputs.
         distance: T = ½ Σ |N/n − q| over the cells.
         threshold: what T exceeds with probability at most half of a false alarm's for a lossless
             verifier.
@@ -127,6 +128,7 @@ class SampledAudit(Audit):
     planned: int
     tested: Coverage
     cells: int
+    outcomes: int
     distance: float
     threshold: float
     log_e_value: float
@@ -181,8 +183,8 @@ class SampledAudit(Audit):
     @property
     def coverage(self) -> Coverage:
         """The tested instance, the number of samples, and the faults that samples cannot show."""
-        pooled = self.cells < max(self.tested.vocabulary)
-        hidden = ("differences between tokens of similar q/p where sampled",) if pooled else ()
+        pooled = self.cells < self.outcomes
+        hidden = ("differences between outputs of similar q/p where sampled",) if pooled else ()
         return dataclasses.replace(
             self.tested,
             by=((SAMPLES, 1),),
@@ -493,6 +495,7 @@ def _conclude(
         planned=planned,
         tested=tested,
         cells=len(mass),
+        outcomes=len(outcomes[0]),
         distance=distance(tally.counts, mass),
         threshold=distance_threshold(mass, n, false_alarm=alarm),
         log_e_value=evidence,

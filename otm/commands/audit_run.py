@@ -98,8 +98,10 @@ def run(options: SimpleNamespace) -> int:
     if options.template is not None:
         return 0 if print_report(template(options.template), command="audit") else 2
     if options.write_pair is not None:
-        paths = "\n".join(map(str, write_pair(options.write_pair)))
-        return 0 if print_report(paths, command="audit") else 2
+        paths = [*map(str, write_pair(options.write_pair))]
+        if not any(path.endswith(".gguf") for path in paths):
+            paths.append("no GGUF files; for llama.cpp pip install gguf, and write it again")
+        return 0 if print_report("\n".join(paths), command="audit") else 2
     printed = _Kept()
     status = 0
     with clock("auditing"), printed.in_place_of_the_streams():
@@ -221,14 +223,30 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
     return found, candidate, scope
 
 
+_NOT_OF_ENGINES = {"top-k", "top-p", "min-p", "order", "mode", "first-iteration"}
+"""Options that are of callables."""
+
+
 def _engine(options: SimpleNamespace, errors: Errors) -> Audit:
     """Audit the texts of an engine, a server or a function."""
     heats = options.temperatures or (1.0,)
+    given = sorted(set(options.given) & _NOT_OF_ENGINES)
+    _refuse_if(
+        (
+            f"An engine is asked as a whole, without filters; got --{' and --'.join(given)}. Drop "
+            "what is of callables.",
+            bool(given),
+        )
+    )
     if len(heats) > 1:
         raise InvalidParameter(
             f"An engine is audited at one temperature; got {len(heats)}. Call it for each."
         )
     writes = options.engine
+    if re.match(r"[\w.-]+:\d+(/|$)", writes):
+        raise InvalidParameter(
+            f"A server has an address of http or https; got {writes!r}. Write http://{writes}."
+        )
     if "://" not in writes:
         writes, _ = find(writes)
     return audit.engine(writes, temperature=heats[0], name=options.engine, errors=errors)
@@ -339,7 +357,7 @@ def _settings(options: SimpleNamespace) -> tuple[str, dict[str, Any]]:
             bool(logits) and mode != "logits",
         ),
         (
-            f"--first-iteration is of --mode step; got --mode {mode}. Drop it.",
+            f"--first-iteration is of --mode step; got --mode {mode}. Add --mode step, or drop it.",
             options.first_iteration and mode != "step",
         ),
         (

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import otm
 from otm import audit
 from otm.audit.generations import ToyLanguage
+from otm.audit.tracing.answers import CandidateFailure
 
 torch = pytest.importorskip("torch")
 PROMPT = torch.tensor([[0]])
@@ -187,6 +189,54 @@ class TestFirstIteration:
         assert audit.step(candidate, **options, length=2, rng=rng).verdict == "lossless"
         whole = dataclasses.replace(candidate, first_iteration=False)
         assert audit.step(whole, **options, length=4, rng=rng).verdict == "not lossless"
+
+    @pytest.mark.parametrize(
+        "written",
+        [
+            lambda text: [0] * len(text),
+            lambda text: text[1:],
+            lambda text: [text[0], 1 - text[1], *text[2:]],
+        ],
+        ids=["overwritten", "lacks the first", "second turned"],
+    )
+    def test_a_text_that_is_not_what_was_drafted_on_is_no_first_iteration(self, pair, written):
+        def step(draft, target, rng):
+            return written(self.catching_up_late(draft, target, rng, 1.0))
+
+        candidate = audit.StepCandidate(step, first_iteration=True)
+        options = {"draft": pair[0], "target": pair[1], "length": 2, "rng": 0}
+        with pytest.raises(CandidateFailure, match="without first_iteration"):
+            audit.step(candidate, **options)
+
+    def test_a_draft_model_that_sees_a_window_is_no_first_iteration(self, pair):
+        def step(draft, target, rng):
+            near = types.SimpleNamespace(next=lambda text: draft.next(text[-1:]))
+            return self.catching_up_late(near, target, rng, 1.0)
+
+        candidate = audit.StepCandidate(step, first_iteration=True)
+        with pytest.raises(CandidateFailure, match="without first_iteration"):
+            audit.step(candidate, draft=pair[0], target=pair[1], length=2, rng=0)
+
+    def test_a_draft_model_asked_while_drafts_are_judged_is_no_first_iteration(self, pair):
+        def lazy(draft, target, rng):
+            text = [int(rng.choice(2, p=draft.next([])))]
+            text.append(int(rng.choice(2, p=draft.next(text))))
+            q, _, after = (target.next(text[:n]) for n in range(3))
+            p = draft.next([])
+            if rng.random() * p[text[0]] >= q[text[0]]:
+                rest = np.maximum(q - p, 0.0)
+                return [int(rng.choice(2, p=rest / rest.sum()))]
+            draft.next(text[:1])  # and accepts the second draft, whatever it is
+            return [*text, int(rng.choice(2, p=after))]
+
+        candidate = audit.StepCandidate(lazy, first_iteration=True)
+        with pytest.raises(CandidateFailure, match="without first_iteration"):
+            audit.step(candidate, draft=pair[0], target=pair[1], length=3, rng=0)
+
+    def test_the_python_of_a_failing_check_gives_the_same_verdict(self, pair):
+        options = {"draft": pair[0], "target": pair[1], "length": 2, "temperature": 0.5}
+        one = audit.StepCandidate(self.loop, first_iteration=True)
+        assert audit.step(one, **options, rng=0).verdict == "lossless"
 
     def test_a_temperature_is_checked(self):
         with pytest.raises(otm.errors.InvalidParameter, match="temperature"):

@@ -59,7 +59,7 @@ def step(draft, target, rng):
     return [int(rng.choice(len(law), p=law))]
 
 def letters(prompts, length, temperature):
-    return [[4] * length for _ in prompts]
+    return [[4 + i % 12] * length for i, _ in enumerate(prompts)]
 
 
 def first_child(tree, rng):
@@ -260,7 +260,10 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         (["audited_kernels:first_child", "--first-iteration"], "of --mode step"),
         (["--engine", "audited_kernels:letters", "--temperatures", "1,0.5"], "at one temperature"),
         (["--engine", "audited_kernels:letters", "--log", "x"], "Keep one of them"),
+        (["--engine", "server.example:80"], "Write http://server.example:80"),
+        (["--engine", "audited_kernels:letters", "--top-k", "3"], "got --top-k"),
         (["--write-pair", os.devnull], "Name one that can be made"),
+        (["--write-pair", ""], "Name one"),
         (["audited_kernels:step", "--expected", "0.5"], "record of acceptance"),
         (["audited_kernels:broken"], "RuntimeError: out of memory"),
         (["audited_kernels:step", "--noise", "step"], "needs a function verify(draft (γ, V)"),

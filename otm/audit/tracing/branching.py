@@ -23,6 +23,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import heapq
 import itertools
 import math
@@ -176,7 +177,12 @@ def trace_each(
         def explored(function: UniformFunction) -> TracedLaw:
             try:
                 return _explored(
-                    function, num_uniforms, interception, seeds, most_slanted, most_work, in_time
+                    functools.partial(
+                        _execute, function, num_uniforms, interception, conversions, seeds
+                    ),
+                    most_slanted,
+                    most_work,
+                    in_time,
                 )
             except TraceAborted as aborted:
                 if not conversions.follows(aborted):
@@ -196,10 +202,7 @@ def trace_each(
 
 
 def _explored(
-    function: UniformFunction,
-    num_uniforms: int,
-    interception: Interception,
-    seeds: int,
+    execute: Callable[[TracingDraws], Hashable],
     most_slanted: int,
     most_work: int,
     in_time: Callable[[], bool],
@@ -215,7 +218,7 @@ def _explored(
     while waiting and slanted < most_slanted and work < most_work and in_time():
         run = Execution(prescribed=heapq.heappop(waiting)[2])
         draws = TracingDraws(run)
-        value = _execute(function, num_uniforms, draws, interception, seeds)
+        value = execute(draws)
         cells += 1
         work += 1 + len(run.pending)
         slanted += run.slanted
@@ -238,9 +241,10 @@ def _explored(
 def _execute(
     function: UniformFunction,
     num_uniforms: int,
-    draws: TracingDraws,
     interception: Interception,
+    conversions: Conversions,
     seeds: int,
+    draws: TracingDraws,
 ) -> Hashable:
     """Run the code on a box, then on plain numbers from the middle of the box, which must agree."""
     run = draws.run
@@ -270,6 +274,7 @@ def _execute(
     with (
         np.errstate(all="ignore"),
         contextlib.suppress(Exception),
+        conversions.left_out(),
         interception.into(ReplayedDraws(values[1:])),
     ):
         again = function(np.asarray(values[0], dtype=np.float64))

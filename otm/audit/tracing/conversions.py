@@ -11,6 +11,7 @@ import builtins
 import contextlib
 import re
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -36,14 +37,29 @@ class FollowedFloat(builtins.float, metaclass=_Type):
 
     def __new__(cls, thing: Any = 0.0) -> Any:
         """Return a traced number, alone or in an array or tensor, unchanged, else a float."""
-        if isinstance(thing, str | builtins.float):
-            return builtins.float(thing)
-        item = thing.item() if isinstance(getattr(thing, "shape", None), tuple) else thing
-        return item if isinstance(item, TracedNumber) else builtins.float(thing)
+        shape, item = getattr(thing, "shape", None), getattr(thing, "item", None)
+        if callable(item) and isinstance(shape, tuple) and set(shape) <= {1}:
+            thing = item()
+        return thing if isinstance(thing, TracedNumber) else builtins.float(thing)
 
 
 class Conversions(contextlib.ExitStack):
     """The namespaces in which `float` is followed, until the context ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._namespaces: list[dict[str, Any]] = []
+
+    @contextlib.contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Leave `float` as it is in this context: a second execution shows what depends on it."""
+        for namespace in self._namespaces:
+            namespace.pop("float", None)
+        try:
+            yield
+        finally:
+            for namespace in self._namespaces:
+                namespace["float"] = FollowedFloat
 
     def follows(self, aborted: TraceAborted) -> bool:
         """Follow `float` where it voided a trace; False if that was something else.
@@ -54,8 +70,9 @@ class Conversions(contextlib.ExitStack):
         namespace = _converting(aborted)
         if namespace is None:
             return False
+        self.callback(namespace.pop, "float", None)
+        self._namespaces.append(namespace)
         namespace["float"] = FollowedFloat
-        self.callback(namespace.pop, "float")
         return True
 
 

@@ -57,3 +57,48 @@ def test_a_step_that_converts_its_uniforms_is_audited_exactly(biased):
     assert isinstance(found, audit.end_to_end.JointAudit)
     # one half of the drafts of token 0 is refused; the target keeps a quarter of them at 0
     assert found.total_variation == (0.0625 if biased else 0.0)
+
+
+def scalar(x):
+    """Convert as public code does, by trial."""
+    try:
+        return float(x)
+    except TypeError:
+        return float(np.asarray(x)[-1])
+
+
+def test_what_float_refuses_is_refused_with_its_own_error():
+    def step(draft, target, rng):
+        p, q = draft.next([]), target.next([])
+        x = int(rng.choice(2, p=p))
+        if float(rng.random()) * p[x] < q[x]:
+            return [x]
+        sums = np.cumsum(np.maximum(q - p, 0.0))
+        return [int(np.searchsorted(sums / scalar(sums), float(rng.random()), "right"))]
+
+    found = audit.step(step, draft=P, target=Q, length=1, rng=0)
+    assert found.verdict == "lossless"
+
+
+def test_code_that_asks_what_float_is_is_not_followed():
+    """It would be another law: the second execution, on plain numbers, shows it."""
+
+    def asks(draft, target, rng):
+        u, half = float(rng.random()), draft.next([])[0].item()
+        return [0 if type(half) is float and u < half else 1]
+
+    found = audit.step(asks, draft=P, target=Q, length=1, rng=0)
+    assert found.verdict == "not lossless"
+    assert "gave another answer" in found.reason
+    assert found.total_variation.low < 0.25 < found.total_variation.high
+
+
+def test_an_interrupted_trace_leaves_no_other_float():
+    def interrupts(u):
+        if float(u[0]) < 0.5:
+            raise KeyboardInterrupt
+        return 0
+
+    with pytest.raises(KeyboardInterrupt):
+        trace(interrupts, 1)
+    assert "float" not in globals()
