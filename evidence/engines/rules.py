@@ -59,6 +59,8 @@ RULES = {
         "match with the target's sample, sampled drafts", lambda p, z, t: p * law(z, t)
     ),
     "match-text": Rule("drafts from the text, kept with the target's probability"),
+    "greedy": Rule("the target's likeliest token at any temperature"),
+    "rejection-untempered": Rule("rejection at temperature 1 always"),
 }
 """Rules by the names that results use."""
 

@@ -16,15 +16,18 @@ from evidence.engines.recording import DEPTH
 from evidence.engines.rules import law
 from otm.audit.tiny_pair import UNIT
 
-BIASED = ("openvino_genai draft", "vllm draft")
+BIASED = ("mistralrs draft", "openvino_genai draft", "oxillama draft", "vllm draft")
 """Engines and configurations whose sampled text is known not to be the target's."""
+
+RIGHT = ("oxillama", 1.0)
+"""An engine that samples at this temperature whatever is asked."""
 
 RECORDS = page.records()
 FOUND = [(name, result) for name, record in RECORDS.items() for result in record["results"]]
 SAMPLED = [(name, result) for name, result in FOUND if result.temperature > 0]
 PAIR = RUNNERS.parents[2] / "otm" / "audit" / "tiny_pair.py"
 WRITERS = {"gguf", "onnx"}
-ENGINES = {"mlx", "onnxruntime_genai", "openvino", "openvino_genai", "torch", "xllamacpp"}
+ENGINES = {"mlx", "openvino", "oxillama_py", "torch", "xllamacpp"}
 each = pytest.mark.parametrize("engine, result", SAMPLED, ids=lambda x: getattr(x, "options", x))
 
 
@@ -51,9 +54,10 @@ def test_records_are_small_and_of_the_pinned_packages():
 def test_biased_engines_are_found_and_lossless_ones_are_not(engine, result):
     verdict = next(one for one in judged(engine) if one.result is result)
     biased = f"{engine} {result.name}".startswith(BIASED)
+    biased &= (engine, result.temperature) != RIGHT
     assert verdict.lossless == (not biased)
     if biased:
-        assert verdict.variation.low > 0.1
+        assert verdict.variation.low > 0.02
     elif verdict.agrees is not None:
         assert verdict.agrees
 
