@@ -1,11 +1,13 @@
-"""Hugging Face transformers: assisted generation and prompt lookup."""
+"""Hugging Face transformers: assisted generation, with one tokenizer and two, and prompt lookup."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import torch
 import transformers
 
@@ -13,13 +15,19 @@ from evidence.engines import recording, tiny
 
 PACKAGES = ("numpy==2.4.6", "torch==2.13.0", "transformers==5.23.0")
 
+ORDER = (*range(4), *range(tiny.pair.VOCABULARY - 1, 3, -1), 0)
+"""The tokens of a draft that has another tokenizer: letters from the last to the first, and one
+token more, since vocabularies of one size are taken for the same."""
+
 transformers.logging.set_verbosity_error()
 
 
 class Loaded:
     """The target and what `generate` is given beside it."""
 
-    def __init__(self, pair: Path, *, drafts: int = 0, lookup: int = 0) -> None:
+    def __init__(
+        self, pair: Path, *, drafts: int = 0, lookup: int = 0, reordered: bool = False
+    ) -> None:
         self.target, draft = (
             transformers.LlamaForCausalLM.from_pretrained(pair / role).eval()
             for role in ("target", "draft")
@@ -32,8 +40,27 @@ class Loaded:
             draft.generation_config.num_assistant_tokens_schedule = "constant"
             draft.generation_config.assistant_confidence_threshold = 0.0
             self.given["assistant_model"] = draft
+        if reordered:
+            draft.config.vocab_size = len(ORDER)
+            for layer in (draft.get_input_embeddings(), draft.get_output_embeddings()):
+                layer.weight.data = layer.weight.data[list(ORDER)]
+            pieces = tiny.pair.pieces()
+            self.given["tokenizer"] = self._tokenizer(pair, pieces)
+            named = [*(pieces[token] for token in ORDER[:-1]), "one more"]
+            self.given["assistant_tokenizer"] = self._tokenizer(pair, named)
         if lookup:
             self.given |= {"prompt_lookup_num_tokens": lookup, "max_matching_ngram_size": 2}
+
+    @staticmethod
+    def _tokenizer(pair: Path, pieces: Sequence[str]) -> Any:
+        told = json.loads((pair / "draft" / "tokenizer.json").read_text())
+        told["model"]["vocab"] = {piece: i for i, piece in enumerate(pieces)}
+        return transformers.PreTrainedTokenizerFast(
+            tokenizer_object=tokenizers.Tokenizer.from_str(json.dumps(told)),
+            bos_token="<s>",
+            eos_token="</s>",
+            unk_token="<unk>",
+        )
 
     def _count(self, *_: object) -> None:
         self.calls += 1
@@ -74,6 +101,20 @@ CASES = (
             first="step",
             texts=recording.TEXTS // 4,
             open=lambda pair, on, drafts=drafts: Loaded(pair, drafts=drafts if on else 0),
+        )
+        for drafts in (1, 4)
+    ),
+    *(
+        recording.Case(
+            name="assistant model, another tokenizer",
+            rule="rejection-squared",
+            drafts=drafts,
+            options=f'num_assistant_tokens={drafts}, "constant", no threshold, assistant_tokenizer',
+            first="step",
+            texts=recording.TEXTS // 4,
+            open=lambda pair, on, drafts=drafts: Loaded(
+                pair, drafts=drafts if on else 0, reordered=on
+            ),
         )
         for drafts in (1, 4)
     ),

@@ -16,7 +16,13 @@ from evidence.engines.recording import DEPTH
 from evidence.engines.rules import law
 from otm.audit.tiny_pair import UNIT
 
-BIASED = ("mistralrs draft", "openvino_genai draft", "oxillama draft", "vllm draft")
+BIASED = (
+    "mistralrs draft",
+    "openvino_genai draft",
+    "oxillama draft",
+    "transformers assistant model, another",
+    "vllm draft",
+)
 """Engines and configurations whose sampled text is known not to be the target's."""
 
 RIGHT = ("oxillama", 1.0)
@@ -27,7 +33,7 @@ FOUND = [(name, result) for name, record in RECORDS.items() for result in record
 SAMPLED = [(name, result) for name, result in FOUND if result.temperature > 0]
 PAIR = RUNNERS.parents[2] / "otm" / "audit" / "tiny_pair.py"
 WRITERS = {"gguf", "onnx"}
-ENGINES = {"mlx", "openvino", "oxillama_py", "torch", "xllamacpp"}
+ENGINES = {"mlx", "openvino", "oxillama_py", "tokenizers", "torch", "xllamacpp"}
 each = pytest.mark.parametrize("engine, result", SAMPLED, ids=lambda x: getattr(x, "options", x))
 
 
@@ -57,7 +63,8 @@ def test_biased_engines_are_found_and_lossless_ones_are_not(engine, result):
     biased &= (engine, result.temperature) != RIGHT
     assert verdict.lossless == (not biased)
     if biased:
-        assert verdict.variation.low > 0.02
+        # temperature 1 for 0.7 is nearer to the target's law than any other fault here
+        assert verdict.variation.low > (0.02 if engine == "oxillama" else 0.1)
     elif verdict.agrees is not None:
         assert verdict.agrees
 
