@@ -160,6 +160,8 @@ def _kind_by_arguments(function: Callable[..., Any]) -> Callable[..., FunctionCa
     number = arguments_of(function) or range(0)
     if number.start in range(2, 6):  # a default that is never replaced
         number = range(number.start, number.start + 1)
+    if 4 in number and "logit" in _said_of(function, 0) and "temper" in _said_of(function, 4):
+        return LogitCandidate
     if 4 in number:
         heated = "temperature" in _said_of(function, 3)
         return functools.partial(StepCandidate, temperatures=HEATS) if heated else None

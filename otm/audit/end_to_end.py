@@ -467,6 +467,12 @@ class _Heated(DerivedModel):
         return np.asarray(Processing(temperature=self.temperature)(logits))
 
 
+def _has_ties(model: LanguageModel) -> bool:
+    """True if two tokens are the likeliest at the beginning, or after one token."""
+    laws = model.next_batch([(), *((token,) for token in range(model.num_tokens))])
+    return bool((np.sort(laws)[:, -1] == np.sort(laws)[:, -2]).any())
+
+
 HEATS = (1.0, 0.5, 0.0)
 """Temperatures of a step that is told one."""
 
@@ -546,10 +552,15 @@ class StepCandidate(EndToEndCandidate):
                 "draft fewer, or call otm.audit.step."
             )
         found = []
-        for number, (name, pair) in enumerate(models.items()):
+        # of two likeliest tokens greedy code may take either
+        decided = [name for name, pair in models.items() if not any(map(_has_ties, pair))]
+        for name, pair in models.items():
             needed = name not in standard.WINDOW_MODELS
             group = "steps" if needed else "windows"
-            for heat in self.temperatures[: None if number < _HEATED else 1] or (None,):
+            heats: Sequence[float | None] = self.temperatures or (None,)
+            for heat in heats[: None if name in decided[:_HEATED] else 1]:
+                if heat == 0.0 and name not in decided:
+                    continue
                 options: dict[str, Any] = {"length": length}
                 setting = ""
                 if heat is not None:

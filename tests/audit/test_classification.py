@@ -41,6 +41,7 @@ from tests.audit.callables import as_floats
         (lambda draft, target, rng, temperature: [0], StepCandidate),
         (lambda tree, rng=None: [0], TreeCandidate),
         (lambda p, q, d, u, temperature=1.0: int(d[0]), TokenCandidate),
+        (lambda draft_logits, q, d, u, temperature=1.0: int(d[0]), LogitCandidate),
         (generate.candidate, GenerationCandidate),
         (logits.verify, LogitCandidate),
         (otm.KSeq(), VerifierCandidate),
