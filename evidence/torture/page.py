@@ -48,6 +48,7 @@ NOT_TRIED: dict[str, str] = {
     "otm.prepare": "its rules are tried through `otm.kernel`, `otm.coupling` and `otm.sample`",
     "otm.from_callable": "holds a function; what it is found to accept is `otm.audit.exact`",
     "otm.audit.as_hf": "held against its model (tests/audit/test_hugging_face.py)",
+    "otm.audit.as_mlx": "held against its model (tests/audit/test_mlx_face.py)",
     "otm.audit.engine": "held against known laws (tests/audit/test_engine_audit.py)",
     "otm.audit.write_pair": "writes two models (tests/audit/test_engine_audit.py)",
     "otm.audit.tracing.TraceAborted": "an error",

@@ -71,6 +71,7 @@ from otm.audit.generations import GenerationCandidate, generate
 from otm.audit.hugging_face import as_hf
 from otm.audit.log_audit import records_needed, server_log
 from otm.audit.logits import LogitCandidate
+from otm.audit.mlx_face import as_mlx
 from otm.audit.one_token import (
     BatchCandidate,
     TokenCandidate,
@@ -106,6 +107,7 @@ __all__ = [
     "VerifierCandidate",
     "acceptance_counts",
     "as_hf",
+    "as_mlx",
     "assert_lossless",
     "battery",
     "classify",

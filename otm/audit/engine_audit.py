@@ -220,7 +220,8 @@ def _checked(given: Any, prompts: list[list[int]], *, repeats: bool) -> NDArray[
     if not repeats and len(found) > 1 and (found == found[0]).all():
         raise InvalidParameter(
             "Every text needs randomness of its own; the engine repeats itself: "
-            f"{found[0].tolist()} {len(found)} times. Give it no fixed seed."
+            f"{found[0].tolist()} {len(found)} times. Give it no fixed seed; if it has none, it is "
+            "greedy at this temperature."
         )
     return found
 

@@ -415,6 +415,7 @@ CALLS: list[Call] = [
         {"verify": first_matches, "order": "vllm", "temperatures": [1.0, 0.5], "name": "first"},
     ),
     (audit.as_hf, {"model": sequence.ZerothOrder(P), "temperature": 0.5, "prompt": 1}),
+    (audit.as_mlx, {"model": sequence.ZerothOrder(P), "temperature": 0.5, "prompt": 1}),
     (audit.engine, {"write": letters, "temperature": 0.0, "name": "x", "errors": ERRORS}),
     (written(audit.write_pair), {"folder": None}),
     (audit.exact, {"candidate": otm.Maximal(), "problem": SINGLE, "tolerance": 1e-9}),
