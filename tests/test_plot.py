@@ -87,7 +87,7 @@ def test_curves_of_a_comparison_and_at_most_six(ax):
 
 def test_a_scheme_without_an_exact_value_is_drawn_with_its_interval(ax):
     mine = otm.from_callable(
-        lambda p, q, drafts, u: int(drafts[int(len(drafts) * float(u[0]))]), name="mine"
+        lambda p, q, drafts, u: int(drafts[int(len(drafts) * np.float64(u[0]))]), name="mine"
     )
     plot.curves(PROBLEM, verifiers=[mine], k=[1, 4], samples=200, ax=ax)
     assert [text.get_text() for text in ax.texts] == ["optimum", "mine, lossy"]
