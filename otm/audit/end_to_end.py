@@ -654,6 +654,9 @@ def step(
         heats = (check_real(temperature, name="temperature", low=0.0),)
         laws = _Heated(p, *heats), _Heated(q, *heats)
     said = "".join(f", temperature {heat:g}" for heat in heats)
+    later = "state that passes to the next step"
+    if thing.first_iteration:
+        later = "what it writes after the first iteration"
     audit = joint(
         lambda: [thing.write(p, q, seeded_rng(), temperature)],
         [laws[1].next],
@@ -661,9 +664,7 @@ def step(
         name=thing.name,
         instance=f"toy models on {q.num_tokens} tokens after context {start}{said}",
         covered=("a step that drafts by itself",),
-        not_covered=("state that passes to the next step", "processing of logits")[
-            : 2 - len(heats)
-        ],
+        not_covered=(later, *NOT_PROCESSED * (not heats)),
         draft=laws[0].next([]),
         rng=rng,
         tolerance=tolerance,

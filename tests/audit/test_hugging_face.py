@@ -169,6 +169,8 @@ class TestFirstIteration:
             )
             assert found.verdict == "lossless", str(found)
             assert found.coverage.temperatures == (temperature,)
+            assert "what it writes after the first iteration" in found.coverage.untested
+            assert "processing of logits" not in found.coverage.untested
 
     def test_a_temperature_that_is_not_applied_is_found_where_it_is_asked_for(self, pair):
         def warm(draft, target, rng, temperature):
