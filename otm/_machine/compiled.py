@@ -142,7 +142,7 @@ def load_at_once() -> None:
 
 
 def is_loading() -> bool:
-    """True while a module is compiled, which leaves numba in pieces if it is interrupted."""
+    """True while a module is compiled: an interruption leaves numba in pieces."""
     return _loading > 0
 
 

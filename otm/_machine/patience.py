@@ -47,7 +47,7 @@ class Stopwatch:
         return wall > cpu
 
     def reaches(self, limit: float) -> bool:
-        """True if `limit` seconds are over; asked often, it looks when they can be over."""
+        """True if `limit` seconds are over; the CPU clock is read when that is possible."""
         now = time.monotonic()  # far cheaper than CPU time
         if limit == self._limit and now < self._next_look:
             return False

@@ -211,8 +211,8 @@ class BatteryAudit(Audit):
         return "\n\n".join(f"### {title}\n\n{one.figures()}" for title, one in titles.items())
 
     def _first_wrong(self, shown: Audit) -> dict[int, str]:
-        """Return the smallest failing instance by its first wrong token, among those of the size of
-        one, but for its own.
+        """Return the smallest failing instance of one instance's size by first wrong token, but for
+        the token of that one.
         """
         if not isinstance(shown, IntegratedAudit):
             return {}

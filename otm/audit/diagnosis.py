@@ -28,7 +28,7 @@ _SAME = 1e-7
 def diagnose(
     candidate: Candidate, audits: Mapping[str, Audit], failed: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return sentences on the faults of a candidate, as its audits show them.
+    """Return sentences on the faults of a candidate that audits show.
 
     Args:
         candidate: what was audited.
@@ -79,7 +79,7 @@ def _lost(wrong: Sequence[IntegratedAudit]) -> str:
 
 
 def _next_row(candidate: Candidate, wrong: Sequence[IntegratedAudit]) -> str:
-    """Tell a verifier of blocks that looks one row too far: it is right on rows that come late."""
+    """Tell a verifier of blocks that looks one row too far, by rows that come late."""
     failed = [one for one in wrong if isinstance(one, SequenceAudit) and one.first_position]
     failed = [one for one in failed if (one.first_position or 0) <= one.num_drafts]
     if not failed or not isinstance(candidate, BlockCandidate):

@@ -383,7 +383,7 @@ class _After(DerivedModel):
 
 @dataclasses.dataclass(eq=False)
 class _Loop:
-    """The contexts that one call of a loop asks its two models about, up to its second iteration.
+    """The contexts of the questions of one loop to two models, up to the second iteration.
 
     Attributes:
         catches_up: whether the draft model is also asked about the last draft, after the target.
@@ -414,7 +414,7 @@ class _Loop:
             self.drafted = context
 
     def models(self, draft: LanguageModel, target: LanguageModel) -> tuple[_Noting, _Noting]:
-        """Return models that note what they are asked."""
+        """Return models that note all questions."""
         return _Noting(draft, self, self.draft), _Noting(target, self, self.target)
 
     def first(self, text: Row) -> Row:
@@ -524,7 +524,7 @@ class StepCandidate(EndToEndCandidate):
     def write(
         self, draft: LanguageModel, target: LanguageModel, rng: Any, temperature: float | None
     ) -> Row:
-        """Return the tokens of one call, or of its first iteration."""
+        """Return the tokens of one call, or of the first iteration."""
         heat = () if temperature is None else (temperature,)
         if not self.first_iteration:
             return _row(self.verify(draft, target, rng, *heat))

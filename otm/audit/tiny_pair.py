@@ -34,7 +34,7 @@ PROMPTS = tuple((4 + i, 15 - i, 6 + i % 5, 4 + 3 * i % 12) for i in range(6))
 
 
 def logits(seed: int) -> np.ndarray:
-    """Draw the logits `(16, 16)` of a model: the target for seed 0, a draft near it for others.
+    """Draw the logits `(16, 16)` of a model: the target for seed 0, a near draft for others.
 
     They are multiples of 1/64, so that half precision keeps them.
     """

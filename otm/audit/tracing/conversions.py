@@ -1,4 +1,4 @@
-"""Calls of `float` by code under trace, which return a traced number as it is.
+"""Calls of `float` by code under trace, which return a traced number unchanged.
 
 `float(rng.random())` changes nothing, and Python lets no object decide what it returns. So the name
 `float` is bound to another class in the namespaces of the code that converts, for as long as it is
@@ -52,7 +52,7 @@ class Conversions(contextlib.ExitStack):
 
     @contextlib.contextmanager
     def left_out(self) -> Iterator[None]:
-        """Leave `float` as it is in this context: a second execution shows what depends on it."""
+        """Leave `float` alone in this context: a second execution shows any dependence."""
         for namespace in self._namespaces:
             namespace.pop("float", None)
         try:
@@ -62,7 +62,7 @@ class Conversions(contextlib.ExitStack):
                 namespace["float"] = FollowedFloat
 
     def follows(self, aborted: TraceAborted) -> bool:
-        """Follow `float` where it voided a trace; False if that was something else.
+        """Follow `float` where a conversion voided a trace; False if that was something else.
 
         Args:
             aborted: as it was caught; its traceback leads to the conversion.
@@ -77,7 +77,7 @@ class Conversions(contextlib.ExitStack):
 
 
 def _converting(aborted: TraceAborted) -> dict[str, Any] | None:
-    """Return the namespace of the innermost code of no library, if it calls Python's float."""
+    """Return the namespace of the innermost code of no library that calls Python's float."""
     frames = [frame for frame, _ in traceback.walk_tb(aborted.__traceback__)]
     own = [frame for frame in frames if not _LIBRARIES.match(frame.f_globals.get("__name__", ""))]
     if not own or "float" not in own[-1].f_code.co_names or "float" in own[-1].f_globals:

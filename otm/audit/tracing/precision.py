@@ -68,7 +68,7 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
 
 
 def _set_profiler(profiler: Any) -> None:
-    """Set the profiler that was there before, cProfile's by its own method."""
+    """Set the profiler that was there before, cProfile's by a method of cProfile."""
     if profiler is None or callable(profiler):
         sys.setprofile(profiler)
     else:
