@@ -7,10 +7,10 @@ tell whether it is lossless, whatever it is written in.
 
 from __future__ import annotations
 
-import concurrent.futures as cf
 import contextlib
 import functools
 import json
+import multiprocessing.pool
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -269,8 +269,5 @@ def _served(
                 f"{answer:.200}. Serve the pair that write_pair writes."
             ) from error
 
-    threads = cf.ThreadPoolExecutor(_AT_ONCE)
-    try:
-        return [*threads.map(ask, prompts)]
-    finally:  # an interruption waits for no answer
-        threads.shutdown(wait=False, cancel_futures=True)
+    with multiprocessing.pool.ThreadPool(_AT_ONCE) as threads:  # an end waits for no answer
+        return threads.map(ask, prompts, chunksize=1)
