@@ -36,15 +36,11 @@ def diagnose(
         failed: the names of those that failed.
     """
     exact = {name: one for name, one in audits.items() if isinstance(one, IntegratedAudit)}
-    wrong = [exact[name] for name in failed if name in exact]
-    of_laws = (
-        _swapped(candidate),
-        _unverified(wrong),
-        _lost(wrong),
-        _next_row(candidate, wrong),
-        _one_law(exact),
-    )
-    return tuple(filter(None, (*of_laws * bool(wrong), _counted(exact))))
+    failing = [*failed]
+    wrong = [exact[name] for name in failing if name in exact]
+    of_wrong = (_unverified(wrong), _lost(wrong), _next_row(candidate, wrong)) if wrong else ()
+    of_failing = (_swapped(candidate), *of_wrong, _one_law(exact)) if failing else ()
+    return tuple(filter(None, (*of_failing, _counted(exact))))
 
 
 def _swapped(candidate: Candidate) -> str:

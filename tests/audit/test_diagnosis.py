@@ -79,6 +79,17 @@ def test_a_fault_that_the_laws_name(candidate, said):
     assert found.summary().startswith(said)
 
 
+def test_arguments_in_the_other_order_are_told_of_what_is_sampled():
+    """A kernel of batches with a generator has no law that is known."""
+
+    def rows(target, draft, drafts, rng):
+        return np.asarray(drafts[:, 0])
+
+    found = audit.battery(audit.BatchCandidate(rows), seconds=6.0, shrink_for=0.0)
+    assert found.verdict == "not lossless"
+    assert found.summary().startswith("Its first parameter is called target")
+
+
 def test_what_is_lossless_has_no_diagnosis():
     assert audit.battery(maximal, only="ties", shrink_for=0.0).diagnoses == ()
 
