@@ -119,7 +119,7 @@ class RuleWalks:
     @functools.cached_property
     def heated(self) -> tuple[float, BestTemperature]:
         """Rejection's acceptance of a draft as set and at its best temperature, unfiltered, at up
-        to eight positions of each text.
+        to `_ROWS` positions of each text.
         """
         logits, draft, target = (
             np.concatenate([side[:: -(-len(side) // _ROWS)] for side in sides])

@@ -27,18 +27,12 @@ class Loaded(engine.Loaded):
         self.calls = 0
 
 
-CASES = tuple(
-    trained.case(
-        lambda pair, _, decoder=decoder: Loaded(pair, decoder),
-        name=decoder,
-        rule=rule,
-        options=options,
-        first="step",
-    )
-    for decoder, rule, options in (
-        ("block verification", "block", "custom_generate=Speculative(draft, …)"),
-        ("refined scores", "refined-scores", "the same, 4 sequences of 4"),
-    )
+_BLOCK, _REFINED = "block verification", "refined scores"
+
+CASES = trained.cases(
+    Loaded,
+    (_BLOCK, _BLOCK, "block", "custom_generate=Speculative(draft, …)"),
+    (_REFINED, _REFINED, "refined-scores", "the same, 4 sequences of 4"),
 )
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def run(
         folder = Path(place)
         for name, attention in (("plain", 0.0), ("contextual", 1.5)):
             (folder / name).mkdir()
-            for role, seed in (("target", 0), ("draft", 1)):
+            for role, seed in tiny.pair.SEEDS.items():
                 write(folder / name / role, seed, attention)
         for case in (control, *cases):
             for temperature in case.temperatures:
@@ -214,7 +214,7 @@ def run(
             )
             .astype(int)
             .tolist()
-            for role, seed in (("target", 0), ("draft", 1))
+            for role, seed in tiny.pair.SEEDS.items()
         },
         "last": tiny.pair.PROMPT[-1] - tiny.pair.SPECIAL,
         "length": LENGTH,

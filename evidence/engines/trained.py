@@ -21,9 +21,28 @@ LENGTH, DRAFTS = 48, 4
 """Tokens of a text, drafts of a step."""
 
 
-def case(open_session: Callable[[Path, bool], Any], **told: Any) -> Case:
-    """Return a configuration of `DRAFTS` drafts at the three temperatures."""
-    return Case(drafts=DRAFTS, temperatures=TEMPERATURES, open=open_session, **told)
+def cases(
+    open_session: Callable[[Path, Any], Any], *told: tuple[Any, str, str, str], first: str = "step"
+) -> tuple[Case, ...]:
+    """Return configurations of `DRAFTS` drafts at the three temperatures.
+
+    Args:
+        open_session: starts a session with the pair in a folder, in a way.
+        told: the way, and the name, rule and options of a `Case`, for each.
+        first: as of `Case`.
+    """
+    return tuple(
+        Case(
+            name=name,
+            rule=rule,
+            drafts=DRAFTS,
+            options=options,
+            open=lambda pair, _, way=way: open_session(pair, way),
+            first=first,
+            temperatures=TEMPERATURES,
+        )
+        for way, name, rule, options in told
+    )
 
 
 def run(

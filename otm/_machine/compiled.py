@@ -26,13 +26,12 @@ _LONGEST = 2.0
 """Seconds that array calls work in a process before compiled code is loaded: it takes one to load,
 and some ten to make where a machine has none yet.
 """
-_loading = 0
-"""Modules that are being loaded."""
-
 _worked = 0.0
 """Seconds that they would have taken for all that was asked for, by estimate: a clock would let the
 last digits depend on the load.
 """
+_loading = 0
+"""Modules that are being loaded."""
 
 
 def compile_once(

@@ -398,24 +398,25 @@ class _Loop:
     asked: tuple[int, ...] | None = None
     text: tuple[int, ...] | None = None
 
-    def draft(self, context: tuple[int, ...]) -> None:
-        """Note a question to the draft model."""
-        if not self.drafted or self.text is not None:
-            return
-        if self.asked is None:
-            self.asked = context
-            if self.catches_up:
-                return
-        self.text = context
+    def draft(self, context: tuple[int, ...]) -> bool:
+        """Note a question to the draft model; True if the first iteration is over."""
+        if self.drafted and self.text is None:
+            is_first = self.asked is None
+            if is_first:
+                self.asked = context
+            if not (is_first and self.catches_up):
+                self.text = context
+        return self.text is not None
 
-    def target(self, context: tuple[int, ...]) -> None:
-        """Note a question to the target model."""
+    def target(self, context: tuple[int, ...]) -> bool:
+        """Note a question to the target model; True if the first iteration is over."""
         if self.text is None and len(context) > len(self.drafted):
             self.drafted = context
+        return self.text is not None
 
     def models(self, draft: LanguageModel, target: LanguageModel) -> tuple[_Noting, _Noting]:
         """Return models that note all questions."""
-        return _Noting(draft, self, self.draft), _Noting(target, self, self.target)
+        return _Noting(draft, self.draft), _Noting(target, self.target)
 
     def first(self, text: Row) -> Row:
         """Return the tokens that a returned text has from the first iteration.
@@ -442,29 +443,27 @@ class _Noting(DerivedModel):
     """
 
     model: LanguageModel
-    loop: _Loop
-    note: Callable[[tuple[int, ...]], None]
+    is_over: Callable[[tuple[int, ...]], bool]
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
         """Return the distributions."""
-        self.note(tuple(sorted(contexts, key=len)[-1]))
-        if self.loop.text is not None:
+        if self.is_over(tuple(sorted(contexts, key=len)[-1])):
             return np.tile(np.eye(1, self.num_tokens), (len(contexts), 1))
         return self.model.next_batch(contexts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Heated(DerivedModel):
-    """A model at another temperature."""
+class ProcessedModel(DerivedModel):
+    """A model with processed laws: temperature and filters, as of logits that are logarithms."""
 
     model: LanguageModel
-    temperature: float
+    processing: Processing
 
     def next_batch(self, contexts: Sequence[Sequence[int]]) -> NDArray[np.float64]:
-        """Return the distributions p^(1/T), normalised; the likeliest token at T = 0."""
+        """Return the processed distributions."""
         with np.errstate(divide="ignore"):
             logits = np.log(self.model.next_batch(contexts))
-        return np.asarray(Processing(temperature=self.temperature)(logits))
+        return np.asarray(self.processing(logits))
 
 
 def _has_ties(model: LanguageModel) -> bool:
@@ -652,7 +651,8 @@ def step(
     heats: tuple[float, ...] = ()
     if temperature is not None:
         heats = (check_real(temperature, name="temperature", low=0.0),)
-        laws = _Heated(p, *heats), _Heated(q, *heats)
+        processing = Processing(temperature=temperature)
+        laws = ProcessedModel(p, processing), ProcessedModel(q, processing)
     said = "".join(f", temperature {heat:g}" for heat in heats)
     later = "state that passes to the next step"
     if thing.first_iteration:

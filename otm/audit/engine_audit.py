@@ -100,7 +100,7 @@ def engine(
             "An engine must be a server's address or a function write(prompts, length, "
             f"temperature); got {write!r:.80}. Pass one."
         )
-    target, draft = _law_of_pairs(target_rows(heat)), _law_of_pairs(_rows(1, heat))
+    target, draft = (_law_of_pairs(_rows(name, heat)) for name in ("target", "draft"))
     places = np.random.default_rng(0)
     tested = Coverage(
         instances=(f"the tiny pair after the prompt {tiny_pair.PROMPT}",),
@@ -156,7 +156,7 @@ def write_pair(folder: str | Path) -> list[Path]:
     ...     [path.name for path in write_pair(folder)][:2]
     ['target', 'draft']
     """
-    models = ("target", 0), ("draft", 1)
+    models = tiny_pair.SEEDS.items()
     place = folder if isinstance(folder, Path) else Path(check_instance(folder, str, name="folder"))
     if not str(folder):
         raise InvalidParameter("The pair is written to a folder; got no name. Name one.")
@@ -176,11 +176,12 @@ def write_pair(folder: str | Path) -> list[Path]:
 
 def target_rows(temperature: float) -> NDArray[np.float64]:
     """Return the target's law after each token `(V, V)`, at a temperature."""
-    return _rows(0, temperature)
+    return _rows("target", temperature)
 
 
-def _rows(seed: int, temperature: float) -> NDArray[np.float64]:
-    return np.asarray(Processing(temperature=temperature)(tiny_pair.logits(seed)))
+def _rows(model: str, temperature: float) -> NDArray[np.float64]:
+    logits = tiny_pair.logits(tiny_pair.SEEDS[model])
+    return np.asarray(Processing(temperature=temperature)(logits))
 
 
 _SHAPE = (tiny_pair.VOCABULARY,) * 2

@@ -25,6 +25,7 @@ from otm.audit.budget import USUAL, Errors
 from otm.audit.candidate import Check, Scope, as_kind
 from otm.audit.end_to_end import (
     EndToEndCandidate,
+    ProcessedModel,
     WrittenAudit,
     check_end,
     check_of,
@@ -292,14 +293,8 @@ def generate(
         ids[i, place], mask[i, place] = start, 1
 
     def law_after(start: tuple[int, ...]) -> Next:
-        model = ending(target, end, len(start))
-
-        def law(row: tuple[int, ...]) -> NDArray[np.float64]:
-            with np.errstate(divide="ignore"):
-                logits = np.log(model.next((*start, *row)))
-            return np.asarray(processing(logits))
-
-        return law
+        model = ProcessedModel(ending(target, end, len(start)), processing)
+        return lambda row: model.next((*start, *row))
 
     def write() -> list[tuple[int, ...]]:
         request = Request(

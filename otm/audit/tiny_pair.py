@@ -26,6 +26,9 @@ BOS, EOS = 1, 2
 NEVER = -96
 """Logit of the four tokens that are no letters: they are never sampled."""
 
+SEEDS = {"target": 0, "draft": 1}
+"""The models, by the seeds of their logits."""
+
 PROMPT = (4, 9, 6)
 """The prompt of sampled texts."""
 
@@ -134,8 +137,6 @@ def pieces() -> list[str]:
 
 def write_gguf(path: Path, seed: int, attention: float, *, half: bool = False) -> Path:
     """Write a model as a GGUF file; `half` is the kind that OpenVINO reads."""
-    gguf = importlib.import_module("gguf")
-    file = gguf.GGUFWriter(path, "llama")
     settings: dict[str, Any] = {
         "context_length": CONTEXT,
         "embedding_length": WIDTH,
@@ -161,13 +162,23 @@ def write_gguf(path: Path, seed: int, attention: float, *, half: bool = False) -
         if half
         else {"token_scores": [0.0] * VOCABULARY}
     )
+    # no rotary permutation of q and k: another model than the folder's, as good a one
+    tensors = {
+        name: tensor.astype(np.float16) if half and tensor.ndim == 2 else tensor
+        for name, tensor in weights(seed, attention).items()
+    }
+    return write_gguf_file(path, settings, tensors)
+
+
+def write_gguf_file(path: Path, settings: dict[str, Any], tensors: dict[str, np.ndarray]) -> Path:
+    """Write settings and tensors of a Llama, named as in Hugging Face's, as a GGUF file."""
+    gguf = importlib.import_module("gguf")
+    file = gguf.GGUFWriter(path, "llama")
     for name, value in settings.items():
         getattr(file, f"add_{name}")(value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 1)
-    for name, tensor in weights(seed, attention).items():
-        # no rotary permutation of q and k: another model than the folder's, as good a one
-        kept = tensor.astype(np.float16) if half and tensor.ndim == 2 else tensor
-        file.add_tensor(f"{names.get_name(name.removesuffix('.weight'))}.weight", kept)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, settings["block_count"])
+    for name, tensor in tensors.items():
+        file.add_tensor(f"{names.get_name(name.removesuffix('.weight'))}.weight", tensor)
     file.write_header_to_file()
     file.write_kv_data_to_file()
     file.write_tensors_to_file()

@@ -10,6 +10,7 @@ from otm.audit import tiny_pair
 from otm.audit.engine_audit import LENGTH, target_rows
 from otm.errors import InvalidParameter, OtmError
 from otm.logits import Processing
+from tests.paths import says
 from tests.served import served
 
 SERVED = json.dumps({"data": [{"id": "tiny"}]})
@@ -65,6 +66,8 @@ def test_the_target_passes_and_the_draft_is_found_with_a_distance(temperature):
     right = audit.engine(Engine(target_rows(temperature)), temperature=temperature)
     assert right.verdict == "no difference found"
     assert right.detect == pytest.approx(0.15, rel=1e-4)
+    if temperature == 1.0:
+        says("docs/audit_engines.md", f"asks for some {right.planned:,} texts of eight tokens")
     assert right.cells == right.outcomes == 256  # no two of them are counted as one
     assert right.coverage.temperatures == (temperature,)
     rows = Processing(temperature=temperature)(tiny_pair.logits(1))

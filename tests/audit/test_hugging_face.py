@@ -235,7 +235,7 @@ class TestFirstIteration:
         with pytest.raises(CandidateFailure, match="without first_iteration"):
             audit.step(candidate, draft=pair[0], target=pair[1], length=3, rng=0)
 
-    def test_the_python_of_a_failing_check_gives_the_same_verdict(self, pair):
+    def test_trial_calls_are_at_the_temperature_of_the_step(self, pair):
         options = {"draft": pair[0], "target": pair[1], "length": 2, "temperature": 0.5}
         one = audit.StepCandidate(self.loop, first_iteration=True)
         assert audit.step(one, **options, rng=0).verdict == "lossless"

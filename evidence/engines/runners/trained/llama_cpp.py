@@ -6,12 +6,10 @@ import json
 import struct
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import gguf
 import numpy as np
 
-from evidence.engines import trained
+from evidence.engines import tiny, trained
 from evidence.engines.runners import llama_cpp as engine
 
 _FIRST = 0x10000
@@ -40,8 +38,7 @@ def write_gguf(folder: Path, path: Path) -> None:
     vocabulary = told["vocab_size"]
     # the piece of byte C0, which no UTF-8 has: ends no text, as token 0 would
     never = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]["\u00c0"]
-    file = gguf.GGUFWriter(path, "llama")
-    for name, value in {
+    settings = {
         "context_length": told["max_position_embeddings"],
         "embedding_length": told["hidden_size"],
         "block_count": told["num_hidden_layers"],
@@ -58,19 +55,14 @@ def write_gguf(folder: Path, path: Path) -> None:
         "token_types": [1] * vocabulary,
         "token_scores": [0.0] * vocabulary,
         **dict.fromkeys(("bos_token_id", "eos_token_id", "unk_token_id"), never),
-    }.items():
-        getattr(file, f"add_{name}")(value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, told["num_hidden_layers"])
-    for name, value in tensors(folder / "model.safetensors").items():
+    }
+    found = tensors(folder / "model.safetensors")
+    for name, value in found.items():
         if name.endswith(("q_proj.weight", "k_proj.weight")):
             # llama.cpp rotates neighbours, Hugging Face's form the two halves of a head
             halves = value.reshape(-1, 2, told["head_dim"] // 2, value.shape[-1])
-            value = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(value.shape)
-        file.add_tensor(f"{names.get_name(name.removesuffix('.weight'))}.weight", value)
-    file.write_header_to_file()
-    file.write_kv_data_to_file()
-    file.write_tensors_to_file()
-    file.close()
+            found[name] = np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(value.shape)
+    tiny.pair.write_gguf_file(path, settings, found)
 
 
 def prepare(pair: Path) -> Path:
@@ -89,23 +81,23 @@ class Server(engine.Server):
         return [ord(letter) - _FIRST for letter in text]
 
 
-def _with(**settings: Any) -> Any:
+def opened(pair: Path, settings: dict[str, bool]) -> Server:
+    """Start a server, with drafts where they have settings."""
     kinds = (_DRAFT,) if settings else ()
-    return lambda pair, _: Server(pair, *kinds, drafts=trained.DRAFTS, **settings)
+    return Server(pair, *kinds, drafts=trained.DRAFTS, **settings)
 
 
-CASES = tuple(
-    trained.case(_with(**settings), name=name, rule=rule, options=options, first="prompt")
-    for name, rule, options, settings in (
-        ("no drafts", "none", "", {}),
-        ("as it is", "match-argmax", "--spec-draft-n-max 4", {"probabilistic": False}),
-        (
-            "probabilistic",
-            "rejection-top-10",
-            "--spec-draft-sampling probabilistic",
-            {"probabilistic": True},
-        ),
-    )
+CASES = trained.cases(
+    opened,
+    ({}, "no drafts", "none", ""),
+    ({"probabilistic": False}, "as it is", "match-argmax", "--spec-draft-n-max 4"),
+    (
+        {"probabilistic": True},
+        "probabilistic",
+        "rejection-top-10",
+        "--spec-draft-sampling probabilistic",
+    ),
+    first="prompt",
 )
 
 if __name__ == "__main__":

@@ -66,20 +66,12 @@ class Loaded(engine.Loaded):
         ]
 
 
-CASES = tuple(
-    trained.case(
-        lambda pair, _, way=way: Loaded(pair, way),
-        name=name,
-        rule=rule,
-        options=options,
-        first="step",
-    )
-    for way, name, rule, options in (
-        ("none", "no drafts", "none", ""),
-        ("usual", "as it is", "match-sampled", "sampler=make_sampler(temp=T)"),
-        ("sharp", "argmax drafts", "match-argmax", "the draft's logits times 1e5"),
-        ("noise", "shared noise", "match-noise", "logits_processors=[on_noise]"),
-    )
+CASES = trained.cases(
+    Loaded,
+    ("none", "no drafts", "none", ""),
+    ("usual", "as it is", "match-sampled", "sampler=make_sampler(temp=T)"),
+    ("sharp", "argmax drafts", "match-argmax", "the draft's logits times 1e5"),
+    ("noise", "shared noise", "match-noise", "logits_processors=[on_noise]"),
 )
 
 if __name__ == "__main__":

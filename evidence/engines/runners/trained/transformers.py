@@ -48,20 +48,12 @@ class Loaded(engine.Loaded):
         return super().write(prompts, length, temperature, seed)
 
 
-CASES = tuple(
-    trained.case(
-        lambda pair, _, way=way: Loaded(pair, way),
-        name=name,
-        rule=rule,
-        options=options,
-        first="step",
-    )
-    for way, name, rule, options in (
-        ("none", "no drafts", "none", ""),
-        ("usual", "as it is", "rejection-squared", "temperature=T"),
-        ("processor", "temperature once", "rejection", "logits_processor=[…Warper(T)]"),
-        ("noise", "shared noise", "match-noise", "a processor that adds noise, greedy"),
-    )
+CASES = trained.cases(
+    Loaded,
+    ("none", "no drafts", "none", ""),
+    ("usual", "as it is", "rejection-squared", "temperature=T"),
+    ("processor", "temperature once", "rejection", "logits_processor=[…Warper(T)]"),
+    ("noise", "shared noise", "match-noise", "a processor that adds noise, greedy"),
 )
 
 if __name__ == "__main__":
