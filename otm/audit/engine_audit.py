@@ -149,7 +149,7 @@ def write_pair(folder: str | Path) -> list[Path]:
     Raises:
         InvalidParameter: if it is no path, or cannot be written to.
 
-    Cost: 200 kB.
+    Cost: less than a megabyte.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -192,6 +192,7 @@ def test_the_pair_is_what_transformers_loads(tmp_path):
     transformers = pytest.importorskip("transformers")
     paths = audit.write_pair(tmp_path)
     assert [path.name for path in paths][:2] == ["target", "draft"]
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < 1e6
     for seed, path in enumerate(paths[:2]):
         model = transformers.AutoModelForCausalLM.from_pretrained(path)
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
