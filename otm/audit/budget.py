@@ -42,10 +42,12 @@ class DetectionBudget:
     Args:
         levels: the total variations, the smallest first; the last is taken whatever it costs.
         seconds: the time, in seconds of `Deadline`.
+        early: whether to end as soon as samples show less than they are planned to find.
     """
 
     levels: tuple[float, ...]
     seconds: float
+    early: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

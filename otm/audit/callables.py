@@ -396,13 +396,16 @@ def output_law_on(
     def on_drawn(numbers: NDArray[Any]) -> Any:
         """Return the answer on drafts drawn by the last numbers, with the entries read."""
         row = DrawnRow(table, numbers[uniforms:])
-        answer, seen = _answer(code, problem, row, numbers[:uniforms]), row.seen
-        # On plain numbers the code gets a plain array as well, which must make no difference.
-        if numbers.dtype != object and answer != _answer(
-            code, problem, row.drawn(), numbers[:uniforms]
-        ):
-            return Failed("on a plain array of drafts it answers otherwise")
-        return answer if isinstance(answer, Failed) else (answer, seen)
+        answer = _answer(code, problem, row, numbers[:uniforms])
+        return answer if isinstance(answer, Failed) else (answer, row.seen)
+
+    def on_plain(numbers: NDArray[Any], found: Any) -> Any:
+        """Return the same on a plain array, with the same entries: it must make no difference."""
+        row = DrawnRow(table, numbers[uniforms:]).drawn()
+        answer = _answer(code, problem, row, numbers[:uniforms])
+        if isinstance(answer, Failed) or isinstance(found, Failed):
+            return answer
+        return answer, tuple((place, int(row[place])) for place, _ in found[1])
 
     def looks_at_some() -> bool:
         """True if the code leaves drafts unread at one of a few random points."""
@@ -422,6 +425,7 @@ def output_law_on(
                 tolerance=tolerance,
                 described=described,
                 most_seconds=most_seconds,
+                replay=on_plain,
             )
         except TraceAborted as aborted:
             if not few:

@@ -163,7 +163,7 @@ class DraftedCandidate(Candidate):
         rng = scope.rng(f"{instance.name}, {instance.setting}")
         beside = isinstance(self, IntegrableCandidate) and not scope.own_randomness
         floor = standard.FLOOR_BESIDE if beside else standard.floor_of(instance.name)
-        return self.sampled(instance.given, rng, shares.next(floor))
+        return self.sampled(instance.given, rng, shares.next(floor, early=beside))
 
 
 _SHARE, _BRANCHING = 0.2, 0.3
@@ -214,19 +214,22 @@ class BudgetSplit:
         """The number of seconds for branching in the next audit."""
         return max(0.0, min(_SHARE * self.seconds, self.branching))
 
-    def next(self, floor: float, *, most: float = 1.0, without: float = 0.0) -> Errors:
+    def next(
+        self, floor: float, *, most: float = 1.0, without: float = 0.0, early: bool = False
+    ) -> Errors:
         """Return the errors of the next audit.
 
         Args:
             floor, most: the smallest and the largest total variation that it may be to find.
             without: seconds that are used for something else before.
+            early: as of `DetectionBudget`.
         """
         detect = None
         if not self.fixed:
             deadline = self.scope.deadline
             left = deadline.left - without - self.kept * deadline.seconds
             levels = tuple(level for level in standard.LEVELS if floor <= level <= most)
-            detect = DetectionBudget(levels, standard.USED * left / self.waiting)
+            detect = DetectionBudget(levels, standard.USED * left / self.waiting, early)
         self.waiting = max(1, self.waiting - 1)
         return self.scope.errors.shared(self.audits, detect)
 

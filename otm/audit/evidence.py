@@ -109,6 +109,24 @@ def samples_needed(mass: NDArray[Any], *, detect: float, false_alarm: float, mis
     return math.ceil(((spread(target) + deviation(alarm) + deviation(miss)) / smallest) ** 2)
 
 
+def samples_to_clear(mass: NDArray[Any], *, detect: float, missed: float) -> int:
+    """Return a number of samples at which a law equal to q is usually `cleared`, rounded up.
+
+    The distance's mean is √(2/π) of its bound for counts that are about normal, and its standard
+    deviation is at most 1/(2√n) (Efron and Stein).
+    """
+    needed = math.sqrt(2.0 / math.pi) * spread(mass) + 0.5 + deviation(missed)
+    return math.ceil((needed / detect) ** 2)
+
+
+def cleared(counts: NDArray[np.int64], mass: NDArray[Any], *, detect: float, missed: float) -> bool:
+    """True if samples are nearer to q than those of any law at a total variation of `detect` are,
+    but with probability `missed`.
+    """
+    slack = deviation(missed) / math.sqrt(counts.sum())
+    return distance(counts, mass) <= detect - slack
+
+
 def tokens_to_mismatch(
     *, target: NDArray[Any], served: NDArray[Any], missed: float = 1e-3, tolerance: float = 0.0
 ) -> float:

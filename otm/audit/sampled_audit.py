@@ -17,6 +17,7 @@ from otm._display import drawing
 from otm._machine.patience import Stopwatch
 from otm.audit.budget import DETECT, ENOUGH, USUAL, DetectionBudget, Errors, check_errors
 from otm.audit.evidence import (
+    cleared,
     detectable,
     distance,
     distance_threshold,
@@ -25,6 +26,7 @@ from otm.audit.evidence import (
     log_mean,
     pool,
     samples_needed,
+    samples_to_clear,
     variation_at_least,
     variation_interval,
 )
@@ -323,11 +325,13 @@ def audit_of_draws(
         first_look: after how many samples the evidence is looked at; then at twice as many, ….
     """
     timed = isinstance(check_errors(errors).detect, DetectionBudget)
+    early = isinstance(errors.detect, DetectionBudget) and errors.detect.early
     levels = errors.levels(detect)
     errors = errors.shared(len(levels))  # the level taken depends on how long the code took
     cell = pool(drawing.draft, drawing.target, drawing.cells)
     mass: NDArray[Any] = np.bincount(cell, weights=drawing.target)
-    alarm, missed = errors.false_alarm / 2, errors.missed
+    # half for the end of the plan, half for an end before
+    alarm, missed = errors.false_alarm / 2, errors.missed / (1 + early)
     plans = [
         (level, samples_needed(mass, detect=level, false_alarm=alarm, missed=missed))
         for level in levels
@@ -339,7 +343,7 @@ def audit_of_draws(
             f"{planned:,}. Ask for a larger total variation, or audit something smaller."
         )
     tally = _Tally(np.zeros(len(mass), dtype=np.int64))
-    looks = 1 + max(0, math.ceil(math.log2(planned / first_look)))
+    looks = 1 + early + max(0, math.ceil(math.log2(planned / first_look)))
     if timed:
         drawing.draw(_TO_BEGIN_WITH)  # what is made once should not count for the pace
     until, watch = first_look, Stopwatch()
@@ -353,7 +357,10 @@ def audit_of_draws(
             pace = tally.samples / max(watch.seconds, _INSTANT)
             most = min(most_samples, pace * errors.detect.seconds)
             level, planned = next((plan for plan in plans if plan[1] <= most), plans[-1])
-        until *= 2
+        clear = samples_to_clear(mass, detect=level, missed=missed) if early else 0
+        if tally.samples == clear and cleared(tally.counts, mass, detect=level, missed=missed):
+            break
+        until = clear if until < clear <= 2 * until else 2 * until
     # Which look was the last is chosen by the data: each interval is wrong with probability
     # .05/looks at any one of them.
     found = _conclude(
@@ -365,6 +372,7 @@ def audit_of_draws(
         evidence=evidence,
         optimum=drawing.optimum,
         errors=dataclasses.replace(errors, detect=level),
+        missed=missed,
         uncertainty=0.05 / looks,
         outcomes=(cell, drawing.shape or (len(drawing.target),)),
         # who asks for a total variation gets a verdict on it
@@ -434,6 +442,7 @@ def outputs(
         evidence=tally.log_e_value(pooled, None),
         optimum=None,
         errors=check_errors(errors),
+        missed=errors.missed,
         uncertainty=0.05,
         outcomes=(cell, (len(mass),)),
     )
@@ -479,6 +488,7 @@ def _conclude(
     evidence: float,
     optimum: float | None,
     errors: Errors,
+    missed: float,
     uncertainty: float,
     outcomes: tuple[NDArray[np.int64], tuple[int, ...]],
     enough: float = 1.0,
@@ -503,7 +513,7 @@ def _conclude(
         membership=None if optimum is None else interval(tally.members),
         rule=interval(tally.accepted),
         optimum=optimum,
-        detect=detectable(mass, planned, false_alarm=alarm, missed=errors.missed),
+        detect=detectable(mass, planned, false_alarm=alarm, missed=missed),
         asked=asked,
         enough=enough,
         excess="",

@@ -11,6 +11,7 @@ from scipy.stats import binom, dirichlet_multinomial, multinomial
 
 import otm
 from otm.audit.evidence import (
+    cleared,
     detectable,
     distance,
     distance_threshold,
@@ -19,6 +20,7 @@ from otm.audit.evidence import (
     noise_limit,
     pool,
     samples_needed,
+    samples_to_clear,
     spread,
     tokens_to_mismatch,
     variation_at_least,
@@ -58,6 +60,41 @@ def test_the_evidence_has_mean_one_exactly():
         )
         assert mean <= bound + 1e-7  # the optimum is taken 1e-9 higher than it is, n times
         assert (mean > 1.2) == (truth == 0.7)
+
+
+@pytest.mark.parametrize("detect", [0.05, 0.1, 0.3])
+def test_an_early_end_clears_the_target_mostly_and_no_law_beyond(detect):
+    """Of two tokens the probabilities of all counts are known: a law at exactly the promised total
+    variation is cleared less often than it may be missed, the target itself in most cases, and
+    after fewer samples than a verdict needs.
+    """
+    mass, missed = np.array([0.6, 0.4]), 1e-2
+    m = samples_to_clear(mass, detect=detect, missed=missed)
+    assert m < 0.6 * samples_needed(mass, detect=detect, false_alarm=1e-9, missed=missed)
+    clear = [
+        cleared(np.array([n, m - n]), mass, detect=detect, missed=missed) for n in range(m + 1)
+    ]
+    chances = {law: binom.pmf(np.arange(m + 1), m, law) @ clear for law in (0.6, 0.6 - detect)}
+    assert chances[0.6] > 0.9
+    assert 0.0 < chances[0.6 - detect] <= missed
+
+
+def test_an_early_end_of_many_cells():
+    """256 cells of equal mass: the target is cleared in most of a thousand simulations, a law at
+    the promised total variation in none.
+    """
+    mass = np.full(256, 1 / 256)
+    law = mass * np.repeat([1.2, 0.8], 128)  # at a total variation of .1
+    m = samples_to_clear(mass, detect=0.1, missed=1e-3)
+    needed = samples_needed(mass, detect=0.1, false_alarm=1e-10, missed=1e-3)
+    assert 0.35 < m / needed < 0.45
+    rng = np.random.default_rng(5)
+    fair, far = (
+        sum(cleared(n, mass, detect=0.1, missed=1e-3) for n in rng.multinomial(m, pi, size=1_000))
+        for pi in (mass, law)
+    )
+    assert fair > 700
+    assert far <= binom.isf(SUITE_FALSE_ALARM, 1_000, 1e-3)
 
 
 def test_the_plan_has_the_power_that_it_promises():

@@ -10,7 +10,9 @@ import pytest
 import otm
 from evidence.corpus.one_token import draw
 from otm import audit
+from otm.audit.budget import DetectionBudget
 from otm.audit.sampled_audit import audit_of_draws, jointly
+from otm.audit.standard_problems import heavy_tailed
 from tests import mutants
 
 PAIR = {"draft": [0.5, 0.3, 0.15, 0.05], "target": [0.2, 0.35, 0.2, 0.25]}
@@ -74,6 +76,29 @@ def test_one_impossible_token_settles_it():
         math.inf,
     )
     assert "evidence" in str(result)
+
+
+def test_samples_beside_an_integration_end_early_and_others_do_not():
+    """A lossless verifier is cleared before the end of the plan if it was integrated on other
+    instances, and not where errors were asked for; one that is wrong beyond the plan's total
+    variation is found either way.
+    """
+    draft, target = heavy_tailed(2_000)
+    problem = otm.Problem(draft=draft, target=target, law=otm.IID(1))
+    budget = DetectionBudget((0.06,), math.inf, early=True)
+    for early, detect in ((True, budget), (False, 0.06)):
+        right, wrong = (
+            audit.sampled(
+                verifier,
+                problem,
+                rng=np.random.default_rng(3),
+                errors=audit.Errors(detect=detect),
+            )
+            for verifier in (otm.Maximal(), otm.Lenience(0.5))
+        )
+        assert (right.verdict, wrong.verdict) == ("no difference found", "not lossless")
+        assert (right.samples < 0.5 * right.planned) == early
+        assert early or right.samples == right.planned
 
 
 def test_acceptance_beyond_the_optimum_is_found_where_no_single_token_shows():

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -158,13 +158,14 @@ def traced_law_of(
     described: str,
     most_seconds: float = MOST_SECONDS,
     seeds: int = 0,
+    replay: Callable[[NDArray[Any], Hashable], Hashable] | None = None,
 ) -> OutputLaw:
     """Return the law of a candidate's answers by tracing alone.
 
     Args:
         functions, weights, num_uniforms, tolerance, described: as of `output_law_of`.
         most_seconds: after which what is left undecided counts as error.
-        seeds: how many seeds are drawn for the code, not by it.
+        seeds, replay: as of `tracing.branching.trace_each`.
 
     Raises:
         CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
@@ -178,6 +179,7 @@ def traced_law_of(
         most_seconds=most_seconds,
         checks=max(_LEAST_CHECKS, CHECKS // len(functions)),
         seeds=seeds,
+        replay=replay,
     )
     if contradicts_samples(laws):
         raise TraceAborted(CONTRADICTED)

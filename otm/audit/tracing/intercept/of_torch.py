@@ -320,6 +320,9 @@ class _Shadows:
         found = self._of.get(tensor.untyped_storage().data_ptr())
         if found is None:
             return None
+        if tensor.numel() == 1:
+            thing = found[1][tensor.storage_offset()]
+            return _objects([thing], tuple(tensor.shape)) if _is_open(thing) else None
         view = _seen_as(found[1], tensor)
         return view if _open(view).any() else None
 
@@ -328,11 +331,12 @@ class _Shadows:
         if not tensor.numel():
             return tensor
         found = np.asarray(objects, dtype=object).reshape(tuple(tensor.shape))
+        if found.size == 1:
+            return self._put_one(tensor, found.item())
         hidden, storage = _open(found), tensor.untyped_storage()
         key = storage.data_ptr()
         if hidden.any() and key not in self._of:
-            size = storage.nbytes() // tensor.element_size()
-            self._of[key] = storage, np.full(size, None, dtype=object)
+            self._of[key] = storage, _none_beside(storage, tensor)
         if key in self._of:
             _seen_as(self._of[key][1], tensor)[...] = np.where(hidden, found, np.asarray(None))
         plain = _each(lambda thing: thing is not None, found).astype(bool) & ~hidden
@@ -343,6 +347,20 @@ class _Shadows:
             memory.copy_(self.torch.tensor(values.tolist(), dtype=tensor.dtype))
         if hidden.any() and tensor.is_floating_point():
             memory.masked_fill_(self.torch.from_numpy(hidden).to(tensor.device), math.nan)
+        return tensor
+
+    def _put_one(self, tensor: Any, thing: Any) -> Any:
+        """Store the element of a tensor of one, which most numbers of a verifier are."""
+        hidden, storage = _is_open(thing), tensor.untyped_storage()
+        key = storage.data_ptr()
+        if hidden and key not in self._of:
+            self._of[key] = storage, _none_beside(storage, tensor)
+        if key in self._of:
+            self._of[key][1][tensor.storage_offset()] = thing if hidden else None
+        if not hidden and thing is not None:
+            tensor.detach().fill_(thing)
+        elif hidden and tensor.is_floating_point():
+            tensor.detach().fill_(math.nan)
         return tensor
 
     def _memory(self, tensor: Any) -> Objects:
@@ -356,7 +374,10 @@ class _Shadows:
         """Return the elements of a tensor or scalar: shadows, and plain values elsewhere."""
         if not isinstance(thing, self.torch.Tensor):
             return _objects([thing], ())
-        found, shadow = self._memory(thing), self.shadow(thing)
+        shadow = self.shadow(thing)
+        if shadow is not None and shadow.size == 1:
+            return shadow
+        found = self._memory(thing)
         return found if shadow is None else np.where(_open(shadow), shadow, found)
 
     def settle(self, thing: Any) -> bool:
@@ -424,15 +445,16 @@ class _Shadows:
         drawn = operation.plain.removesuffix("_like")
         if self._quiet or not (self._of or operation.random or drawn in TORCH):
             return func(*args, **kwargs)
+        shadows = [] if operation.random or drawn in TORCH else self._shadows_among(args, kwargs)
+        if not (shadows or operation.random or drawn in TORCH):
+            return func(*args, **kwargs)
         given = operation.defaults | dict(zip(operation.names, args, strict=False)) | kwargs
         call = _Call(operation, functools.partial(func, *args, **kwargs), given)
         if drawn in TORCH:
             return self._draw(drawn, call)
         if operation.random:
             raise self.draws.abort(f"torch.{operation.base} has no branches")
-        shadows = [self.shadow(tensor) for tensor in self._tensors(call)]
-        things = [thing for shadow in shadows if shadow is not None for thing in shadow.flat]
-        if not things or operation.base in _DATALESS:
+        if operation.base in _DATALESS:
             return call.execute()
         if operation.base == "view" and func._overloadname == "dtype":
             raise self.draws.abort("the bits of random numbers were looked at")
@@ -442,7 +464,17 @@ class _Shadows:
             return self._move(call)
         if operation.plain == "_to_copy":
             return self._converted(call)
+        things = (thing for shadow in shadows for thing in shadow.flat)
         return self._computed(call, any(isinstance(thing, TracedNumber) for thing in things))
+
+    def _shadows_among(self, args: Any, kwargs: Any) -> list[Objects]:
+        """Return the shadows among the arguments of an operation."""
+        found = (
+            self.shadow(thing)
+            for thing in _flat((*args, *kwargs.values()))
+            if isinstance(thing, self.torch.Tensor)
+        )
+        return [shadow for shadow in found if shadow is not None]
 
     def _tensors(self, call: _Call) -> list[Any]:
         return [
@@ -647,9 +679,16 @@ class _Shadows:
         return None, parameters
 
 
+def _none_beside(storage: Any, tensor: Any) -> Objects:
+    """Return None for every element of a storage."""
+    return np.full(storage.nbytes() // tensor.element_size(), None, dtype=object)
+
+
 def _seen_as(objects: Objects, tensor: Any) -> Objects:
     """Return the view of a storage's objects that corresponds to the tensor."""
     flat = objects[tensor.storage_offset() :]
+    if tensor.is_contiguous():
+        return flat[: tensor.numel()].reshape(tuple(tensor.shape))
     strides = [flat.itemsize * n for n in tensor.stride()]
     return np.lib.stride_tricks.as_strided(flat, tuple(tensor.shape), strides)
 
@@ -668,7 +707,8 @@ def _each(function: Callable[..., Any], *operands: Objects) -> Objects:
 
 def _open(objects: Objects) -> NDArray[np.bool_]:
     """Return a mask of the elements that are traced numbers or open answers."""
-    return _each(_is_open, objects).astype(bool)
+    found = [_is_open(thing) for thing in objects.flat]
+    return np.array(found, dtype=bool).reshape(objects.shape)
 
 
 def _is_open(thing: Any) -> bool:
