@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import math
 import pickle
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,8 @@ last digits depend on the load.
 """
 _loading = 0
 """Modules that are being loaded."""
+_spent = 0.0
+"""CPU seconds that loading took, compilation on a new machine included."""
 
 
 def compile_once(
@@ -145,10 +148,16 @@ def is_loading() -> bool:
     return _loading > 0
 
 
+def loading_seconds() -> float:
+    """Return the CPU seconds that loading took so far: no answer's, as the next has them free."""
+    return _spent
+
+
 @functools.cache
 def _loaded(name: str) -> ModuleType | None:
     """Return a module after one call of `try_out`, or None on failure."""
-    global _loading  # noqa: PLW0603  # of the process, as the modules are
+    global _loading, _spent  # noqa: PLW0603  # of the process, as the modules are
+    begun = time.process_time()
     _loading += 1
     try:
         module = importlib.import_module(name)
@@ -168,6 +177,8 @@ def _loaded(name: str) -> ModuleType | None:
         return None
     finally:
         _loading -= 1
+        if not _loading:
+            _spent += time.process_time() - begun
     _unusable.discard(name)
     return module
 

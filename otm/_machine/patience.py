@@ -9,6 +9,7 @@ import os
 import time
 from typing import final
 
+from otm._machine.compiled import loading_seconds
 from otm.errors import TooLarge
 
 PATIENCE = 60.0
@@ -25,7 +26,8 @@ WAITING = 10.0
 
 @final
 class Stopwatch:
-    """The running time in CPU seconds of this process and of ended children.
+    """The running time in CPU seconds of this process and of ended children, without the loading of
+    compiled code.
 
     >>> Stopwatch().seconds < 1.0
     True
@@ -91,4 +93,5 @@ class Pace:
 
 def _cpu_seconds() -> float:
     children = os.times()
-    return time.process_time() + children.children_user + children.children_system
+    ended = children.children_user + children.children_system
+    return time.process_time() + ended - loading_seconds()

@@ -171,8 +171,9 @@ class Deadline:
             return
 
         def end(number: int, frame: object) -> None:
-            if is_loading():
-                signal.setitimer(timer, _GRACE)
+            left = self.stop - self.watch.seconds  # some, where code was loaded meanwhile
+            if is_loading() or left > 0.0:
+                signal.setitimer(timer, max(0.0, left) + _GRACE)
                 return
             raise OutOfTime
 

@@ -519,6 +519,8 @@ class StepCandidate(EndToEndCandidate):
         super().__post_init__()
         heats = [check_real(heat, name="temperature", low=0.0) for heat in self.temperatures]
         object.__setattr__(self, "temperatures", tuple(heats))
+        if heats:
+            object.__setattr__(self, "called", self.called.replace("rng)", "rng, temperature)"))
 
     def write(
         self, draft: LanguageModel, target: LanguageModel, rng: Any, temperature: float | None

@@ -74,3 +74,19 @@ def test_the_end_of_an_audit_s_time_waits_for_the_compiler(monkeypatch):
         assert not module.is_loading()
         with pytest.raises(budget.OutOfTime):
             burn(30.0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "ITIMER_PROF"), reason="needs a timer of CPU time")
+def test_no_audit_s_time_is_spent_on_the_compiler(monkeypatch):
+    """On a new machine compiling takes ten seconds, more than what audits beside it have."""
+    monkeypatch.setattr(budget, "_GRACE", 0.05)
+    slow = types.SimpleNamespace(try_out=lambda: burn(0.6))
+    monkeypatch.setitem(sys.modules, "slow_to_compile", slow)
+    deadline = budget.Deadline(0.4)
+    with deadline.enforced():
+        module._loaded.__wrapped__("slow_to_compile")
+        burn(0.1)
+        assert deadline.limit(lambda: "in time")() == "in time"
+        with pytest.raises(budget.OutOfTime):
+            burn(30.0)
+    assert deadline.left < 0.0
