@@ -51,7 +51,13 @@ from otm.errors import ShapeMismatch, TooLarge
 from otm.pmf import check_count, check_real
 from otm.problem import Problem
 from otm.results import Coupling
-from otm.sequence.models import LanguageModel, check_context, check_model, next_distribution
+from otm.sequence.models import (
+    LanguageModel,
+    check_context,
+    check_model,
+    next_distribution,
+    next_distributions,
+)
 from otm.verbs import coupling, optimal_acceptance, prepare
 from otm.verifiers.base import Conditional, Verifier, enumerated_acceptance
 
@@ -256,6 +262,8 @@ def completions(law: Next, row: Row, length: int) -> NDArray[np.float64]:
     if len(row) == length:
         return np.ones(())
     mass = law(row)
+    if len(row) == length - 1:
+        return mass.copy()
     impossible = np.zeros((len(mass),) * (length - len(row) - 1))
     return np.stack(
         [
@@ -542,8 +550,9 @@ def _enumerate(model: LanguageModel, start: Row, depth: int, name: str) -> Table
             "two or three tokens."
         )
     for length in range(1, depth + 1):
-        for path in itertools.product(range(num_tokens), repeat=length):
-            found[path] = next_distribution(model, (*start, *path), name=name)
+        paths = [*itertools.product(range(num_tokens), repeat=length)]
+        laws = next_distributions(model, [(*start, *path) for path in paths], name=name)
+        found |= {path: laws[(*start, *path)] for path in paths}
     return found
 
 

@@ -82,6 +82,8 @@ def integer_of(token: Any) -> int | None:
 
     Whole floats and booleans are no integers.
     """
+    if type(token) is int:  # most are
+        return token
     if isinstance(token, bool | np.bool_ | float | np.floating) or token is None:
         return None
     try:
