@@ -28,7 +28,7 @@ from otm.audit.integration import IntegratedAudit
 from otm.audit.logits import INFINITE
 from otm.audit.one_token import TokenCandidate
 from otm.audit.report import FAILED, PASSED, Audit, Coverage, Verdict, listing, merged
-from otm.audit.sampled_audit import SampledAudit
+from otm.audit.sampled_audit import Interrupted, SampledAudit
 from otm.audit.tracing.answers import CandidateFailure
 from otm.audit.tracing.intercept.interception import preserved
 from otm.audit.tracing.output_law import contradicts
@@ -402,14 +402,6 @@ def candidate_of(thing: object, scope: Scope) -> Candidate:
     if one_drafter or isinstance(thing, Candidate | Verifier):
         return classify(thing)
     return as_kind(thing, TokenCandidate)
-
-
-class Interrupted(KeyboardInterrupt):
-    """Raised when a battery is interrupted; `found` holds the results so far."""
-
-    def __init__(self, found: BatteryAudit) -> None:
-        super().__init__()
-        self.found = found
 
 
 def carry_out(checks: Iterable[Check], candidate: Candidate, scope: Scope) -> BatteryAudit:

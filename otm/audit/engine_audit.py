@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import multiprocessing.pool
 import operator
@@ -74,6 +75,8 @@ def engine(
     Raises:
         InvalidParameter: if it is neither, the server refuses, or a text is not of the pair.
         CandidateFailure: if the function raises.
+        KeyboardInterrupt: after Ctrl-C, with the audit of the texts so far as `found`, if there are
+            any.
 
     Cost: some thousand texts of `LENGTH` tokens; fewer where the law is far away.
 
@@ -115,19 +118,18 @@ def engine(
         ),
     )
 
+    written = itertools.count(step=_BATCH)
+
     def draw(size: int) -> Drawn:
-        numbers = []
-        for start in range(0, size, _BATCH):
-            report_phase("writing", f"{start} of {size} texts")
-            prompts = [[*tiny_pair.PROMPT] for _ in range(min(_BATCH, size - start))]
-            texts = _checked(writes(prompts, LENGTH, heat), prompts, repeats=heat == 0.0)
-            at = places.integers(LENGTH - 1, size=len(texts))
-            pairs = tuple(texts[range(len(texts)), at + i] for i in range(2))
-            numbers.append(np.ravel_multi_index(pairs, _SHAPE))
-        return Drawn(np.concatenate(numbers))
+        report_phase("writing", f"{next(written):,} texts so far")
+        prompts = [[*tiny_pair.PROMPT] for _ in range(size)]
+        texts = _checked(writes(prompts, LENGTH, heat), prompts, repeats=heat == 0.0)
+        at = places.integers(LENGTH - 1, size=size)
+        pairs = tuple(texts[range(size), at + i] for i in range(2))
+        return Drawn(np.ravel_multi_index(pairs, _SHAPE))
 
     return audit_of_draws(
-        Drawing(draw, target, draft, None, tested, _SHAPE),
+        Drawing(draw, target, draft, None, tested, _SHAPE, batch=_BATCH),
         name=name or (write if isinstance(write, str) else str(getattr(write, "__name__", write))),
         errors=errors,
         detect=DETECT,

@@ -86,6 +86,7 @@ class Drawing(NamedTuple):
         shape: numbers of tokens, by position, of which an output is a joint number; none if it is
             a token.
         cells: the largest number of cells that outputs are counted in.
+        batch: how many outputs are drawn at a time.
     """
 
     draw: Callable[[int], Drawn]
@@ -95,6 +96,7 @@ class Drawing(NamedTuple):
     tested: Coverage
     shape: tuple[int, ...] = ()
     cells: int = MOST_CELLS
+    batch: int = LARGEST_BATCH
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -259,6 +261,14 @@ class SampledAudit(Audit):
         return [facts(rows)]
 
 
+class Interrupted(KeyboardInterrupt):
+    """Raised when an audit is interrupted; `found` holds the results so far."""
+
+    def __init__(self, found: Audit) -> None:
+        super().__init__()
+        self.found = found
+
+
 _MOST_JOINT = 64
 """Outcomes of a small batch, beyond which first tokens are compared only."""
 
@@ -323,6 +333,9 @@ def audit_of_draws(
         detect: what must be found unless `errors` say it.
         most_samples: the largest plan.
         first_look: after how many samples the evidence is looked at; then at twice as many, ….
+
+    Raises:
+        Interrupted: with what the samples so far tell.
     """
     timed = isinstance(check_errors(errors).detect, DetectionBudget)
     early = isinstance(errors.detect, DetectionBudget) and errors.detect.early
@@ -347,9 +360,16 @@ def audit_of_draws(
     if timed:
         drawing.draw(_TO_BEGIN_WITH)  # what is made once should not count for the pace
     until, watch = first_look, Stopwatch()
+    broken_off = ""
     while True:
-        while tally.samples < min(until, planned):
-            tally.add(drawing.draw(min(LARGEST_BATCH, min(until, planned) - tally.samples)), cell)
+        try:
+            while (missing := min(until, planned) - tally.samples) > 0:
+                tally.add(drawing.draw(min(drawing.batch, missing)), cell)
+        except KeyboardInterrupt:
+            if tally.samples == 0:
+                raise
+            broken_off = f"an interruption after {tally.samples:,} of {planned:,} samples"
+            planned = tally.samples  # at a time that they do not tell
         evidence = tally.log_e_value(mass, drawing.optimum)
         if tally.samples >= planned or evidence >= math.log(2.0 / errors.false_alarm):
             break
@@ -378,7 +398,10 @@ def audit_of_draws(
         # who asks for a total variation gets a verdict on it
         enough=ENOUGH if timed else 1.0,
     )
-    return dataclasses.replace(found, pace=tally.samples / max(watch.seconds, _INSTANT))
+    found = dataclasses.replace(found, pace=tally.samples / max(watch.seconds, _INSTANT))
+    if broken_off:
+        raise Interrupted(dataclasses.replace(found, detail=broken_off))
+    return found
 
 
 def outputs(

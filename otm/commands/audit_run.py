@@ -26,13 +26,14 @@ from otm.audit import (
     exports,
     standard_problems as standard,
 )
-from otm.audit.batteries import BatteryAudit, Interrupted, run_battery, with_counterexample
+from otm.audit.batteries import BatteryAudit, run_battery, with_counterexample
 from otm.audit.blocks import ManyBlocksCandidate
 from otm.audit.candidate import FunctionCandidate
 from otm.audit.classification import arguments_of
 from otm.audit.drafted import DraftedCandidate
 from otm.audit.engine_audit import write_pair
 from otm.audit.report import PASSED, Audit
+from otm.audit.sampled_audit import Interrupted
 from otm.audit.templates import template
 from otm.audit.token_log import InvalidRecord
 from otm.audit.tracing.answers import frames_of
@@ -223,14 +224,14 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
     return found, candidate, scope
 
 
-_NOT_OF_ENGINES = {"top-k", "top-p", "min-p", "order", "mode", "first-iteration"}
-"""Options that are of callables."""
+_OF_ENGINES = {"engine", "temperatures", "detect", "false-alarm", "missed", "json"}
+"""Options of an audit of an engine; others are of callables and logs."""
 
 
 def _engine(options: SimpleNamespace, errors: Errors) -> Audit:
     """Audit the texts of an engine, a server or a function."""
     heats = options.temperatures or (1.0,)
-    given = sorted(set(options.given) & _NOT_OF_ENGINES)
+    given = sorted(set(options.given) - _OF_ENGINES)
     _refuse_if(
         (
             f"An engine is asked as a whole, without filters; got --{' and --'.join(given)}. Drop "

@@ -1,5 +1,6 @@
 """Engines that write texts with the tiny pair: in this process, and behind an address."""
 
+import itertools
 import json
 
 import numpy as np
@@ -109,6 +110,25 @@ def test_text_beyond_the_letters_is_impossible_and_no_error():
     with served(SERVED, posted=post) as url:
         told = audit.engine(url.removesuffix("/metrics"))
     assert told.verdict == "not lossless"
+
+
+def test_an_interruption_keeps_the_texts_so_far():
+    """Some are too few for a verdict, unless they are impossible; none say nothing."""
+    for rows, batches, verdict in ((1.0, 3, "no verdict"), (0.1, 9, "not lossless"), (1.0, 0, "")):
+        right, asked = Engine(target_rows(rows)), itertools.count()
+
+        def broken_off(prompts, length, temperature, right=right, asked=asked, batches=batches):
+            if next(asked) == batches:
+                raise KeyboardInterrupt
+            return right(prompts, length, temperature)
+
+        with pytest.raises(KeyboardInterrupt) as interruption:
+            audit.engine(broken_off)
+        found = getattr(interruption.value, "found", None)
+        assert (found.verdict if found else "") == verdict
+        if found:
+            assert found.samples == 64 * batches
+            assert found.head().startswith(f"## `broken_off`: {verdict}: an interruption after ")
 
 
 def test_greedy_text_has_one_law():

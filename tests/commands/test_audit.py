@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 from otm.__main__ import main
-from otm.audit import candidate, one_token, standard_problems, templates, trees
+from otm.audit import candidate, engine_audit, one_token, standard_problems, templates, trees
 from otm.commands import audit, audit_run, options
 from otm.drafts import LAWS
 from otm.logits import ORDERS
@@ -208,7 +208,8 @@ def kernels(tmp_path, monkeypatch):
     ],
 )
 def test_reports_and_statuses(arguments, status, said, capsys):
-    assert main(["audit", *arguments, "--seconds", "120"]) == status
+    unhurried = [] if "--engine" in arguments else ["--seconds", "120"]
+    assert main(["audit", *arguments, *unhurried]) == status
     assert said in capsys.readouterr().out
 
 
@@ -262,6 +263,7 @@ def test_a_file_is_named_as_one_has_it(tmp_path, capsys):
         (["--engine", "audited_kernels:letters", "--log", "x"], "Keep one of them"),
         (["--engine", "server.example:80"], "Write http://server.example:80"),
         (["--engine", "audited_kernels:letters", "--top-k", "3"], "got --top-k"),
+        (["--engine", "audited_kernels:letters", "--seconds", "3"], "got --seconds"),
         (["--write-pair", os.devnull], "Name one that can be made"),
         (["--write-pair", ""], "Name one"),
         (["audited_kernels:step", "--expected", "0.5"], "record of acceptance"),
@@ -412,6 +414,22 @@ def test_an_interruption_keeps_what_was_found(monkeypatch, capsys):
     assert "3 instances; 3 by exact integration" in shown.out
     assert "Not all was tested before an interruption." in shown.out
     assert shown.err == ""
+
+
+def test_an_interruption_keeps_an_engine_s_texts(monkeypatch, capsys):
+    ran, checked = itertools.count(), engine_audit._checked
+
+    def interrupted(*arguments, **options):
+        if next(ran) == 3:
+            raise KeyboardInterrupt
+        return checked(*arguments, **options)
+
+    monkeypatch.setattr(engine_audit, "_checked", interrupted)
+    words = ["audit", "--engine", "audited_kernels:letters", "--temperatures", "0.7"]
+    assert main(words) == 130
+    shown = capsys.readouterr()
+    assert "an interruption after 192 of " in shown.out.splitlines()[0]
+    assert "samples" in shown.out and shown.err == ""
 
 
 def test_what_the_callable_prints_is_kept_out(tmp_path, capsys):
