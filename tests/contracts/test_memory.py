@@ -61,6 +61,19 @@ def test_peak_extra_memory(dtype):
         assert peak < 4 * given, f"{name}: {peak / given:.2f} times the input"
 
 
+def test_a_table_takes_no_more_memory_for_more_rows():
+    """Chunks of rows are done one after the other, in each thread."""
+    logits = np.random.default_rng(0).standard_normal((ROWS, NUM_TOKENS), dtype=np.float32)
+    draft, target = otm.from_logits(logits), otm.from_logits(logits[::-1].copy())
+    otm.acceptance_table(draft=draft, target=target, k=range(1, 9))  # what is kept is not counted
+    peaks = []
+    for rows in (ROWS // 3, ROWS):
+        some = {"draft": draft[:rows], "target": target[:rows], "k": range(1, 9)}
+        peaks.append(_peak(lambda some=some: otm.acceptance_table(**some)))
+    assert peaks[1] < 1.2 * peaks[0]
+    assert peaks[1] < 3 * draft.nbytes
+
+
 def test_an_optimum_of_many_sets_holds_no_table_of_sets_and_tokens():
     problem = Problem(
         draft=otm.examples.zipf(5000), target=otm.examples.uniform(5000), law=otm.IID(1)
