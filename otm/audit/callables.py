@@ -29,7 +29,6 @@ from otm.audit.tracing.answers import (
 from otm.audit.tracing.branching import MOST_SECONDS
 from otm.audit.tracing.drawn_row import DrawnRow, RowTable
 from otm.audit.tracing.execution import TraceAborted
-from otm.audit.tracing.intercept.interception import preserved
 from otm.audit.tracing.output_law import OutputLaw, output_law_of, rounding_tolerance, traced_law_of
 from otm.drafts import IID, Law
 from otm.drafts.base import live_drafts, readable
@@ -42,9 +41,6 @@ from otm.verifiers.base import Conditional, Verifier, check_definition
 
 MOST_SEQUENCES = 512
 """Draft sequences that are run one by one, and that a black box is probed on."""
-
-_TRIALS = 3
-"""Points of trial runs that count the drafts read by the code."""
 
 _MOST_DRAWN = 1 << 18
 """The likeliest draft sequences that are drawn from; all others count as not run."""
@@ -373,7 +369,7 @@ def output_law_on(
 
     Drafts are drawn while the code is traced, which divides by those that it looks at
     (`tracing.drawn_row`), the likeliest first. Up to 512 draft sequences are run one by one
-    where the code looks at all of each, or cannot be followed to the end.
+    where the code cannot be followed to the end so.
 
     Args:
         code: what verifies one token.
@@ -407,36 +403,26 @@ def output_law_on(
             return answer
         return answer, tuple((place, int(row[place])) for place, _ in found[1])
 
-    def looks_at_some() -> bool:
-        """True if the code leaves drafts unread at one of a few random points."""
-        points = np.random.default_rng(0).random((_TRIALS, uniforms + problem.num_drafts))
-        rows = [DrawnRow(table, point[uniforms:]) for point in points]
-        with preserved():
-            for row, point in zip(rows, points, strict=True):
-                _answer(code, problem, row, point[:uniforms])
-        return any(len(row.seen) < len(row) for row in rows)
-
-    if not few or looks_at_some():
-        try:
-            law = traced_law_of(
-                [on_drawn],
-                [float(table.mass.sum())],
-                uniforms + problem.num_drafts,
-                tolerance=tolerance,
-                described=described,
-                most_seconds=most_seconds,
-                replay=on_plain,
-            )
-        except TraceAborted as aborted:
-            if not few:
-                raise TooLarge(
-                    f"{code.name} cannot be followed on {len(drafts):,} draft sequences "
-                    f"({aborted}); otm.estimate gives its acceptance with an interval, "
-                    "otm.audit.sampled a verdict."
-                ) from None
-        else:
-            if not few or law.error <= tolerance:
-                return _by_sequence(law, table, likeliest, left_out=float(mass[others].sum()))
+    try:
+        law = traced_law_of(
+            [on_drawn],
+            [float(table.mass.sum())],
+            uniforms + problem.num_drafts,
+            tolerance=tolerance,
+            described=described,
+            most_seconds=most_seconds,
+            replay=on_plain,
+        )
+    except TraceAborted as aborted:
+        if not few:
+            raise TooLarge(
+                f"{code.name} cannot be followed on {len(drafts):,} draft sequences "
+                f"({aborted}); otm.estimate gives its acceptance with an interval, "
+                "otm.audit.sampled a verdict."
+            ) from None
+    else:
+        if not few or law.error <= tolerance:
+            return _by_sequence(law, table, likeliest, left_out=float(mass[others].sum()))
     functions = [functools.partial(_answer, code, problem, row) for row in drafts]
     return output_law_of(
         functions, mass.tolist(), uniforms, tolerance=tolerance, described=described
