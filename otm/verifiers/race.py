@@ -331,13 +331,14 @@ def _arrivals_coupling(
 def _next_arrivals(
     drafts: NDArray[np.int64], active: NDArray[np.float64], again: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the rate of arrivals and the probability of the next drafted token, `(n, V, k)`."""
-    num_tokens, length = len(active), drafts.shape[1]
-    exits, chances = (np.zeros((len(drafts), num_tokens, length)) for _ in range(2))
+    """Return the rate of arrivals and the probability of the next drafted token, `(n, V, k)`, or
+    `(n, 1, k)` where they are the same for every winner.
+    """
+    # The winner's own clock is not running unless it goes on: its first arrival is deterministic.
+    gone = np.zeros((1, len(active)), dtype=bool) if again else np.eye(len(active), dtype=bool)
+    exits, chances = (np.zeros((len(drafts), len(gone), drafts.shape[1])) for _ in range(2))
     left = np.tile(active, (len(drafts), 1))
-    for stage in range(length):
-        # The winner's own clock is not running: its first arrival is deterministic.
-        gone = np.eye(num_tokens, dtype=bool) & (not again)
+    for stage in range(drafts.shape[1]):
         running = np.where(gone, 0.0, left[:, None, :])
         exits[..., stage] = running.sum(axis=2)
         births = np.take_along_axis(running, drafts[:, None, stage, None], axis=2)[..., 0]
