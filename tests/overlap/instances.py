@@ -35,7 +35,7 @@ def families(width: int, rng: np.random.Generator) -> dict[str, tuple[np.ndarray
         "zeros": (np.where(drafted, p, 0), np.where(wanted, q, 0)),
         "disjoint": (np.where(drafted, p, 0), np.where(drafted, 0, q) + (drafted.all() * q)),
         "subnormal masses": (tiny[0], tiny[1]),
-        "one token": (np.eye(width)[0], q),
+        "one token": (np.where(np.arange(width) == 0, 1.0, 0.0), q),
     }
 
 
