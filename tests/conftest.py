@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from otm._machine.compiled import load_at_once
+from otm._machine.compiled import compiled, load_at_once
 from tests.browser import started
 
 # Derandomised, so that a red suite is red again on the next run; `--hypothesis-profile=search`
@@ -39,10 +41,10 @@ load_at_once()
 # there are cores, threads spend four fifths of the time in waiting for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Processes that tests start keep their bytecode even where none may be written beside the sources:
-# each would compile some two hundred modules anew.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
-    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(Path(sys.prefix) / "bytecode"))
+# Bytecode is kept even where the environment says not to: each process that collects tests, or that
+# a test starts, would compile hundreds of modules anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Tests of what an optional library does are left out where it is not installed; all others run.
 _ABOUT = {
@@ -62,6 +64,18 @@ collect_ignore = [
     if importlib.util.find_spec(library) is None
     for module in modules.split()
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile what numba compiles before several workers would, each for itself."""
+    if config.getoption("numprocesses", None):
+        for name in ("overlap.compiled", "table.compiled.driver", "verifiers.optimal.draws"):
+            compiled(f"otm.{name}", seconds=math.inf)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported by now out of garbage collections, which would walk through it."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
