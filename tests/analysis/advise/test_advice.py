@@ -522,7 +522,7 @@ def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path):
     )  # once through everything, and no more
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]
-    prompts.write_text("\n".join([lines[0], 90 * lines[1]]), encoding="utf-8")
+    prompts.write_text("\n".join(lines), encoding="utf-8")
     asked = (
         "--num-tokens 4 --max-nodes 4 --max-depth 2 --sequences 2 --seconds 0 --repeats 1 "
         "--threads 1 --temperature 0.8 --top-p 0.95 --order vllm --draft-temperature 0.6 "
@@ -530,7 +530,6 @@ def test_the_command_on_the_shipped_pair(monkeypatch, printed, tmp_path):
     )
     shown = printed("advise", "--prompts", prompts, "--out", out, *asked.split())
     assert "SPECULATE" in shown.splitlines()[0] and "\nrun     2 texts" in shown
-    assert "note    prompts are cut to their last 479 tokens, of 512 positions" in shown
     record = json.loads(out.read_text(encoding="utf-8"))
     assert record["verdict"] in ("speculate", "do not speculate", "undecided")
     sides = {side: Processing(**one) for side, one in record["manifest"]["processing"].items()}
@@ -586,11 +585,15 @@ def test_an_engine_is_advised_on_what_it_runs_with_its_drafts(monkeypatch, print
     monkeypatch.setattr(end_to_end, "announce_limit", lambda seconds: math.inf)
     prompts, out = tmp_path / "prompts.txt", tmp_path / "advice.json"
     lines = (SHIPPED_PAIR / "prompts.txt").read_text(encoding="utf-8").splitlines()[:2]
-    prompts.write_text("\n".join(lines), encoding="utf-8")
-    asked = "--num-tokens 4 --max-depth 2 --seconds 0 --threads 1 --temperature 0.8 --device cpu"
+    prompts.write_text("\n".join([lines[0], 90 * lines[1]]), encoding="utf-8")
+    asked = (
+        "--num-tokens 4 --max-depth 2 --seconds 0 --repeats 1 --threads 1 --temperature 0.8 "
+        "--device cpu --run"
+    )
     told = ["advise", "--prompts", prompts, "--out", out, *asked.split()]
     shown = printed(*told, "--engine", "transformers")
     assert "note    transformers: rejection of drafts at the square" in shown
+    assert "note    prompts are cut to their last 479 tokens, of 512 positions" in shown
     record = json.loads(out.read_text(encoding="utf-8"))
     assert record["manifest"]["processing"]["draft"]["temperature"] == pytest.approx(0.64)
     assert record["manifest"]["processing"]["target"]["temperature"] == 0.8

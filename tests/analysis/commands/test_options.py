@@ -1,5 +1,6 @@
 """Groups of options, one meaning for each name, and runs repeated from their records."""
 
+import contextlib
 import inspect
 import json
 from collections import defaultdict
@@ -11,6 +12,7 @@ from analysis.commands import COMMANDS
 from analysis.commands.options import grouped, models_of, sampling_of
 from analysis.models.processing import Setting
 from analysis.models.source import PairSource
+from analysis.run import scheduling
 from otm import Processing
 from otm.commands import COMMANDS as OWN
 from otm.commands.app import load
@@ -70,7 +72,10 @@ def test_the_draft_is_sampled_as_the_target_unless_said():
         sampling_of(top_p=2.0)
 
 
-def test_a_measurement_is_repeated_from_its_manifest(printed, tmp_path):
+def test_a_measurement_is_repeated_from_its_manifest(printed, monkeypatch, tmp_path):
+    """The first in a process apart, as from a shell, which takes seconds to start; the second in
+    this one, of the same bytes.
+    """
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("Return the\nIf not\n", encoding="utf-8")
     small = ("--prompts", prompts, "--limit", 1, "--prompt-tokens", 4)
@@ -78,6 +83,8 @@ def test_a_measurement_is_repeated_from_its_manifest(printed, tmp_path):
     machine = ("--device", "cpu", "--workers", 1, "--threads", 1, "--allow", "a", "--allow", "b")
     printed("measure", *small, "--drafts", "1-2", *machine, "--out", tmp_path / "one")
     record = tmp_path / "one" / "manifest.json"
+    here = scheduling.Inline()
+    monkeypatch.setattr(scheduling.Workers, "open", lambda _: contextlib.nullcontext(here))
     printed("measure", "--settings", record, "--out", tmp_path / "two")
     one, two = (
         json.loads((tmp_path / name / "manifest.json").read_text(encoding="utf-8"))
