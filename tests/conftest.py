@@ -37,10 +37,6 @@ settings.load_profile("suite")
 # Most tests mean compiled code; without this it is not loaded for as little as they ask.
 load_at_once()
 
-# Toy models gain nothing by a second thread, and where each of several workers starts as many as
-# there are cores, threads spend four fifths of the time in waiting for each other.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 # Bytecode is kept even where the environment says not to: each process that collects tests, or that
 # a test starts, would compile hundreds of modules anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
