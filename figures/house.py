@@ -13,6 +13,7 @@ import functools
 import graphlib
 import itertools
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def imports(folder: str) -> Graph:
         parts = path.relative_to(ROOT.parent).with_suffix("").parts
         package = parts[:-1]
         names = found.setdefault(".".join(package if parts[-1] == "__init__" else parts), set())
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -123,6 +124,18 @@ def imports(folder: str) -> Graph:
                 modules = {one for one in inner if _path(one).is_file()}
                 names |= modules | ({name} if modules != inner else set())
     return found
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a node at any depth, without a look at expressions, which hold none.
+
+    >>> [type(one).__name__ for one in statements(ast.parse("if x: import y"))]
+    ['If', 'Import']
+    """
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for inner in getattr(node, field, ()):
+            yield inner
+            yield from statements(inner)
 
 
 def _path(module: str) -> Path:

@@ -13,7 +13,7 @@ import shlex
 import numpy as np
 import pytest
 
-from figures import front
+from figures import front, house
 from figures.__main__ import DEFAULT, FURTHER
 from figures.work import Work
 from otm.commands import COMMANDS
@@ -227,7 +227,8 @@ LOST = r"^(?:Cost|Accuracy|References?): .*\n(?:    .*\n)*(?![A-Z][a-z]+:|>>>)\S
 def test_docstrings_name_their_object_and_keep_the_lines_of_their_sections():
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef
     for path in (path for folder in ("otm", "analysis") for path in (ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        for node in (module, *house.statements(module)):
             text = (ast.get_docstring(node) or "") if isinstance(node, kinds) else ""
             pattern = DIALECT if isinstance(node, ast.Module) else f"{DIALECT}|{LOST}"
             found = re.search(pattern, text, re.MULTILINE)

@@ -71,7 +71,7 @@ def test_the_library_imports_nothing_of_the_auditor(drawn):
 def test_analysis_names_itself_nowhere_and_no_figure():
     """Its imports are relative, so that the package has any name."""
     for path in (ROOT / "analysis").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in house.statements(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += (
                 [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
@@ -106,7 +106,7 @@ def test_every_room_has_a_row_in_the_map(drawn):
 def test_no_test_imports_from_another():
     """What several tests need stands beside them, in a file of its own."""
     for path in (ROOT / "tests").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in house.statements(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
                 named = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
                 assert not any(name.startswith("test_") for name in named), (
