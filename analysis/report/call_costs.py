@@ -85,8 +85,13 @@ class Costs:
     def of_call(self, plan: TreePlan) -> float:
         """Return the cost of one call."""
         fixed, level, node = self.rest.get(_steps_of(plan), (0.0, 0.0, 0.0))
-        drafting = sum(self.drafting(width) for width in plan.widths)
-        return drafting + self.checking(plan.nodes) + fixed + level * plan.depth + node * plan.nodes
+        return (
+            _sum_at(self.draft, plan.widths)
+            + self.checking(plan.nodes)
+            + fixed
+            + level * plan.depth
+            + node * plan.nodes
+        )
 
 
 def _steps_of(plan: TreePlan) -> str:
@@ -206,3 +211,8 @@ def read_object(path: Path, what: str) -> dict[str, Any]:
 def _at(points: Points, value: float) -> float:
     places, costs = zip(*points, strict=True)
     return float(np.interp(value, places, costs))
+
+
+@functools.lru_cache(maxsize=1 << 14)  # and the same few trees
+def _sum_at(points: Points, values: tuple[int, ...]) -> float:
+    return sum(_at(points, value) for value in values)
