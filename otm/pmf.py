@@ -198,7 +198,6 @@ def normalise(values: object) -> Array:
 def _as_real_array(values: object, name: str, *, gradients: bool) -> Array:
     array = plain_array(values, name, gradients=gradients)
     xp = namespace(array)
-    dtype = str(array.dtype).removeprefix("torch.")
     if array.ndim == 0:
         raise InvalidDistribution(
             f"{name} needs a vocabulary axis; it is a scalar ({array}). Pass an array (..., V)."
@@ -212,11 +211,12 @@ def _as_real_array(values: object, name: str, *, gradients: bool) -> Array:
             f"{name} needs at least one row; its shape is {tuple(array.shape)}. Skip empty batches "
             "before the call."
         )
+    if array.dtype in (xp.float64, xp.float32):
+        return array
     if xp.isdtype(array.dtype, "integral"):
-        array = xp.astype(array, xp.float64)
-    if dtype not in ("float32", "float64") and not xp.isdtype(
-        array.dtype, (xp.float32, xp.float64)
-    ):
+        return xp.astype(array, xp.float64)
+    if not xp.isdtype(array.dtype, (xp.float32, xp.float64)):
+        dtype = str(array.dtype).removeprefix("torch.")
         raise InvalidDistribution(
             f"{name} must be float32 or float64; it is {dtype}. Convert it to float64."
         )
@@ -235,7 +235,10 @@ def plain_array(values: object, name: str, *, gradients: bool = False) -> Array:
     array: Array = (
         values if array_api_compat.is_array_api_obj(values) else from_sequence(values, name)
     )
-    array = _plain_numpy(array, name) if isinstance(array, np.ndarray) else array
+    if isinstance(array, np.ndarray):
+        array = _plain_numpy(array, name)
+        if array.dtype in (np.float64, np.float32):  # nearly always, at every step of everything
+            return array
     if array_api_compat.is_torch_array(array):
         if "strided" not in str(array.layout) or array.device.type == "meta":
             raise InvalidDistribution(
