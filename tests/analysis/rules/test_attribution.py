@@ -85,10 +85,11 @@ def drawn(walk, rng, *, losing=0.0):
 
 def drawn_record(bank, rule, rng, *, requests, losing=0.0):
     """Return a record of 5,000 steps, with its requests told apart or not."""
-    parts = []
-    while sum(int(part.sum()) for part in parts) < STEPS:
+    parts, steps = [], 0
+    while steps < STEPS:
         walk = bank[int(rng.integers(len(bank)))][rule]
         parts.append(drawn(walk, rng, losing=losing))
+        steps += int(parts[-1].sum())
     counted = parts if requests else [np.sum(parts, axis=0)]
     tallies = [Tally.of_histogram(part, name=str(i)) for i, part in enumerate(counted)]
     return record_of(*tallies, unit="request" if requests else "server", length=LENGTH)
