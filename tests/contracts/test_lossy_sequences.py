@@ -37,6 +37,12 @@ LENGTH = 3
 DEPTH = 2 * LENGTH  # a further step may begin after L − 1 tokens and draft γ ≤ L more
 
 
+@pytest.fixture(scope="module")
+def models():
+    """A draft and a target of three tokens, with a row for each of a thousand contexts."""
+    return smooth_models(3, DEPTH, 4)
+
+
 def one_token_law(verifier, draft, target, context):
     problem = otm.Problem(draft=draft.next(context), target=target.next(context), law=otm.IID(1))
     return np.asarray(otm.lossy.output_law(verifier, problem))
@@ -69,11 +75,11 @@ class TestTheText:
                 found, product_law(verifier, draft, target, LENGTH), atol=1e-13
             )
 
-    def test_divergence_is_the_mean_of_the_one_token_distortions(self, verifier):
+    def test_divergence_is_the_mean_of_the_one_token_distortions(self, verifier, models):
         """The chain rule: position i contributes Σ_{y_{<i}} Q(y_{<i}) KL(q(· | y_{<i}) ‖ π(· |
         y_{<i})).
         """
-        draft, target = smooth_models(3, DEPTH, 4)
+        draft, target = models
         law = generated_law(
             SpeculativeSampling(LENGTH, verifier),
             draft=draft,
