@@ -11,7 +11,8 @@ A record is a JSON object:
   sampled texts; `length`: their tokens.
 * `results`: an object for each configuration, the fields of `recording.Result`.
 
-`--trained` runs `runners/trained/NAME.py` with the shipped pair, and `own_loop.py`, the loop of
-this library in transformers. What they write is condensed by `predicted.py`, which computes the
-steps that are due, into `results/trained/NAME.json`; the table is made by `gains.py`.
+`--pair NAME` runs `runners/trained/NAME.py` with a pair of trained models of `pairs.py`, and
+`own_loop.py`, the loop of this library in transformers. What they write is condensed by
+`predicted.py`, which computes the steps that are due, into `results/PAIR/NAME.json`; the tables are
+made by `gains.py`.
 """

@@ -1,11 +1,10 @@
-"""What the committed records of the shipped pair say: tokens a call, as counted and as computed.
+"""What the committed records of trained pairs say: tokens a call, as counted and as computed.
 
 Needs neither an engine nor torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,9 @@ WORDS = {
     "refined-scores": "refined scores",
 }
 
-HEAD = ("engine", "configuration", "T", "rule", "counted", "exact", "best", "s", "s, no drafts")
+HEAD = ("engine", "configuration", "T", "rule", "counted", "exact", "best")
+SECONDS = ("s", "s, no drafts")
+"""Columns where texts without drafts were timed as well."""
 
 
 def deviations(found: dict[str, Any]) -> float:
@@ -38,12 +39,12 @@ def deviations(found: dict[str, Any]) -> float:
     return float((steps - due).sum()) / spread
 
 
-def table() -> str:
-    """Lay out the records, below a line on the texts of argmax drafts, which leave no luck."""
+def table(pair: str) -> str:
+    """Lay out a pair's records, below a line on the texts of argmax drafts, which leave no luck."""
     drafting = [
         (engine, one)
         for stem, engine in NAMES.items()
-        for one in results(stem)
+        for one in results(stem, pair)
         if one["rule"] != "none"
     ]
     same = [
@@ -51,32 +52,34 @@ def table() -> str:
         for _, one in drafting
         if one["rule"] == "match-argmax"
     ]
-    return (
-        "Given a text, the steps of argmax drafts are certain: as many as computed in "
-        f"{np.sum(same):,} of {np.size(same):,} texts.\n\n"
-        f"{markdown(HEAD, _cells(drafting))}"
-    )
-
-
-def _cells(drafting: list[tuple[str, dict[str, Any]]]) -> Iterator[tuple[str, ...]]:
     plain = {
         (engine, one["temperature"]): one["seconds"]
         for stem, engine in NAMES.items()
-        for one in results(stem)
+        for one in results(stem, pair)
         if one["rule"] == "none"
     }
-    for engine, found in drafting:
-        value = counted(found)
-        told = f"{float(value.value):.2f} ({float(value.low):.2f}–{float(value.high):.2f})"
-        due = exact(found, "predicted")
-        yield (
-            engine,
-            f"{found['name']}: {found['options']}",
-            f"{found['temperature']:g}",
-            WORDS[found["rule"]],
-            told if abs(deviations(found)) <= DEVIATIONS else f"**{told}**",
-            "–" if due is None else f"{due:.2f}",
-            f"{exact(found, 'best'):.2f}",
-            f"{found['seconds']:.0f}",
-            f"{plain[engine, found['temperature']]:.0f}",
-        )
+    timed = HEAD + SECONDS if plain else HEAD
+    rows = (_cells(engine, one, plain)[: len(timed)] for engine, one in drafting)
+    return (
+        "Given a text, the steps of argmax drafts are certain: as many as computed in "
+        f"{np.sum(same):,} of {np.size(same):,} texts.\n\n"
+        f"{markdown(timed, rows)}"
+    )
+
+
+def _cells(
+    engine: str, found: dict[str, Any], plain: dict[tuple[str, float], float]
+) -> tuple[str, ...]:
+    value, due = counted(found), exact(found, "predicted")
+    told = f"{float(value.value):.2f} ({float(value.low):.2f}–{float(value.high):.2f})"
+    return (
+        engine,
+        f"{found['name']}: {found['options']}",
+        f"{found['temperature']:g}",
+        WORDS[found["rule"]],
+        told if abs(deviations(found)) <= DEVIATIONS else f"**{told}**",
+        "–" if due is None else f"{due:.2f}",
+        f"{exact(found, 'best'):.2f}",
+        f"{found['seconds']:.0f}",
+        f"{plain.get((engine, found['temperature']), 0):.0f}",
+    )

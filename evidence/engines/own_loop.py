@@ -1,4 +1,4 @@
-"""The loop of this library in transformers' `generate`, with the shipped pair.
+"""The loop of this library in transformers' `generate`, with a trained pair.
 
 Unlike the runners it imports the library, and runs in the environment of this project.
 """

@@ -1,4 +1,4 @@
-"""The steps that rules need for the texts that engines wrote with the shipped pair, exactly.
+"""The steps that rules need for the texts that engines wrote with a trained pair, exactly.
 
 A lossless rule writes texts of the target's law, and given a text the number of its steps depends
 on the drafts alone. Their mean follows from both models' distributions along the text
@@ -21,7 +21,7 @@ from analysis.models.pair import Pair
 from analysis.rules.rules import chain_walk
 from analysis.steps.texts import SampledText
 from evidence.engines.rules import RULES, law
-from evidence.engines.trained import DRAFTS
+from evidence.engines.trained import DRAFTS, Task
 
 PROMPTS, PROMPT_TOKENS = 100, 16
 
@@ -32,11 +32,15 @@ AGREEMENTS = {
 """Joint mass of draft and output by the names of rules, as `evidence.engines.rules.Rule` has it."""
 
 
-def prompts(pair: Pair, held_out: Path) -> list[list[int]]:
-    """Return windows of held-out text at equal distances."""
+@torch.inference_mode()
+def task(pair: Pair, held_out: Path, length: int) -> Task:
+    """Return the task of writing texts after windows of held-out text at equal distances."""
     tokens = pair.tokenizer.encode(held_out.read_text(encoding="utf-8"))
     starts = np.linspace(0, len(tokens) - PROMPT_TOKENS, PROMPTS).astype(int)
-    return [tokens[start : start + PROMPT_TOKENS] for start in starts]
+    prompts = [tokens[start : start + PROMPT_TOKENS] for start in starts]
+    _, target = pair.logits(torch.tensor(prompts, device=pair.device))
+    never = target.log_softmax(-1).amax(dim=(0, 1)).argmin()
+    return Task(prompts, length, int(never))
 
 
 @torch.inference_mode()
@@ -53,10 +57,18 @@ def predicted(pair: Pair, found: dict[str, Any], given: Sequence[Sequence[int]])
         `best` as numbers in a string, one for each text; without drafts none of them. The best is
         block verification, which no rule exceeds that verifies one sequence of drafts at the
         target's temperature.
+
+    Raises:
+        ValueError: if a text ended early.
     """
     if found["rule"] == "none":
         return {name: value for name, value in found.items() if name not in ("texts", "steps")}
     rule, temperature = AGREEMENTS.get(found["rule"]), found["temperature"]
+    if len(lengths := set(map(len, found["texts"]))) > 1:
+        raise ValueError(
+            f"All texts of {found['name']!r} must have one length; there are {sorted(lengths)}. "
+            "An engine that ends texts must end them at the task's token `never`."
+        )
     needed: dict[str, list[float]] = {"predicted": [], "best": []}
     for prompt, text in zip(given, found.pop("texts"), strict=True):
         first = int(found["first"] == "prompt")

@@ -1,4 +1,4 @@
-"""What a run with the shipped pair writes: the texts of each configuration and its steps.
+"""What a run with a trained pair writes: the texts of each configuration and its steps.
 
 Executed in the environment of an engine: standard library and numpy only.
 """
@@ -6,9 +6,11 @@ Executed in the environment of an engine: standard library and numpy only.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.metadata
 import itertools
 import json
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,8 +19,23 @@ from typing import Any
 from evidence.engines.recording import Case, machine
 
 TEMPERATURES = (1.0, 0.7, 0.3)
-LENGTH, DRAFTS = 48, 4
-"""Tokens of a text, drafts of a step."""
+DRAFTS = 4
+"""Of a step."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is written with a pair.
+
+    Attributes:
+        prompts: tokens before each text.
+        length: tokens of a text.
+        never: a token that no text has, for engines that end texts at one.
+    """
+
+    prompts: list[list[int]]
+    length: int
+    never: int
 
 
 def cases(
@@ -48,26 +65,28 @@ def cases(
 def run(
     packages: Sequence[str],
     cases: Sequence[Case],
-    prepare: Callable[[Path], Path] = lambda pair: pair,
+    prepare: Callable[[Path, Path, int], Path] = lambda pair, *_: pair,
 ) -> None:
-    """Run all cases after the prompts of a file, and write texts and steps as JSON.
+    """Run all cases for the task in a file, and write texts and steps as JSON.
 
     Args:
         packages: whose versions are recorded.
         cases: what is run.
-        prepare: writes the pair in the engine's format and returns its folder.
+        prepare: returns the folder of the pair in the engine's format, which it may write into a
+            second folder; it is told the token that no text has.
     """
     parser = argparse.ArgumentParser()
-    parser.add_argument("pair", type=Path)
-    parser.add_argument("prompts", type=Path)
-    parser.add_argument("out", type=Path)
+    for name in ("pair", "task", "out"):
+        parser.add_argument(name, type=Path)
     options = parser.parse_args()
-    pair, prompts = prepare(options.pair), json.loads(options.prompts.read_text())
-    results = [
-        _written(one, temperature, pair, prompts)
-        for one in cases
-        for temperature in one.temperatures
-    ]
+    task = Task(**json.loads(options.task.read_text()))
+    with tempfile.TemporaryDirectory() as place:
+        pair = prepare(options.pair, Path(place), task.never)
+        results = [
+            _written(one, temperature, pair, task)
+            for one in cases
+            for temperature in one.temperatures
+        ]
     names = [package.split("==")[0].split("[")[0] for package in packages]
     record = {
         "packages": {name: importlib.metadata.version(name) for name in names},
@@ -77,14 +96,12 @@ def run(
     options.out.write_text(json.dumps(record), encoding="utf-8")
 
 
-def _written(
-    one: Case, temperature: float, pair: Path, prompts: Sequence[Sequence[int]]
-) -> dict[str, Any]:
+def _written(one: Case, temperature: float, pair: Path, task: Task) -> dict[str, Any]:
     """Return the texts of a configuration, the steps of each, and the seconds of all."""
     session, texts, steps = one.open(pair, True), [], [0]
     start = time.perf_counter()
-    for number, prompt in enumerate(prompts):
-        texts += session.write([prompt], LENGTH, temperature, number)
+    for number, prompt in enumerate(task.prompts):
+        texts += session.write([prompt], task.length, temperature, number)
         steps.append(session.told()["rounds"])
     seconds = time.perf_counter() - start
     print(f"{one.name}, T = {temperature:g}: {seconds:.0f} s, {steps[-1]} steps", flush=True)

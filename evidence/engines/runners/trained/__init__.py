@@ -1,1 +1,1 @@
-"""One file for each engine that runs the shipped pair, in the environment of its runner."""
+"""One file for each engine that runs trained pairs, in the environment of its runner."""

@@ -1,10 +1,9 @@
-"""llama.cpp with the shipped pair: as it is, and by rejection."""
+"""llama.cpp with a trained pair: as it is, and by rejection."""
 
 from __future__ import annotations
 
 import json
 import struct
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,13 @@ from evidence.engines.runners import llama_cpp as engine
 _FIRST = 0x10000
 """Every token is spelled as one character from here on, so that text tells its tokens."""
 
+_TYPES = {"F16": np.float16, "F32": np.float32}
+
 _DRAFT = engine._KINDS.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE
 
 
 def tensors(path: Path) -> dict[str, np.ndarray]:
-    """Read a safetensors file in half precision as float32."""
+    """Read a safetensors file as float32."""
     data = path.read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + size])
@@ -27,17 +28,21 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     for name, told in header.items():
         if name != "__metadata__":
             begin, end = told["data_offsets"]
-            values = np.frombuffer(data[8 + size + begin : 8 + size + end], np.float16)
+            values = np.frombuffer(data[8 + size + begin : 8 + size + end], _TYPES[told["dtype"]])
             found[name] = values.reshape(told["shape"]).astype(np.float32)
     return found
 
 
-def write_gguf(folder: Path, path: Path) -> None:
-    """Write a model of Hugging Face's Llama form as a GGUF file in float32."""
+def write_gguf(folder: Path, path: Path, never: int) -> None:
+    """Write a model of Hugging Face's Llama form as a GGUF file in float32.
+
+    Args:
+        folder: of the model.
+        path: of the file.
+        never: the token that ends a text, as one must.
+    """
     told = json.loads((folder / "config.json").read_text())
     vocabulary = told["vocab_size"]
-    # the piece of byte C0, which no UTF-8 has: ends no text, as token 0 would
-    never = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]["\u00c0"]
     settings = {
         "context_length": told["max_position_embeddings"],
         "embedding_length": told["hidden_size"],
@@ -65,11 +70,10 @@ def write_gguf(folder: Path, path: Path) -> None:
     tiny.pair.write_gguf_file(path, settings, found)
 
 
-def prepare(pair: Path) -> Path:
-    """Write both models of the pair."""
-    folder = Path(tempfile.mkdtemp())
+def prepare(pair: Path, folder: Path, never: int) -> Path:
+    """Write both models of the pair into a folder."""
     for role in ("target", "draft"):
-        write_gguf(pair / role, folder / role)
+        write_gguf(pair / role, folder / role, never)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""MLX-LM with the shipped pair: as it is, and three lines further."""
+"""MLX-LM with a trained pair: as it is, and three lines further."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hugging Face transformers with the shipped pair: as it is, and three lines further."""
+"""Hugging Face transformers with a trained pair: as it is, and three lines further."""
 
 from __future__ import annotations
 
