@@ -21,10 +21,11 @@ else:
     _SPEC.loader.exec_module(pair)
 
 
-def write_onnx(folder: Path, seed: int, attention: float) -> Path:
+def write_onnx(folder: Path, seed: int, attention: float, *, head: bool = False) -> Path:
     """Write a model as an ONNX file, of the operators that onnxruntime-genai's own builder takes.
 
-    The draft is put beside its target, `genai_config.json` is the session's.
+    The draft is put beside its target, `genai_config.json` is the session's. A `head` takes the
+    target's states, too, and does not read them: it drafts as the model of this seed does.
     """
     from onnx import TensorProto, helper, numpy_helper, save_model
 
@@ -87,12 +88,18 @@ def write_onnx(folder: Path, seed: int, attention: float) -> Path:
     gate, up = (product(h, f"{layer}mlp.{name}_proj") for name in ("gate", "up"))
     gate = node("Mul", gate, node("Sigmoid", gate, out="sigmoid"), out="silu")
     h = product(node("Mul", gate, up, out="hidden"), f"{layer}mlp.down_proj")
-    product(norm(node("Add", x, h, out="last"), "model.norm"), "lm_head", out="logits")
+    states = norm(node("Add", x, h, out="last"), "model.norm")
+    # the engine's loop for heads takes no float32 on a CPU; half precision keeps these logits
+    exact = product(states, "lm_head")
+    node("Cast", exact, out="logits", to=TensorProto.FLOAT16)
     number, real = TensorProto.INT64, TensorProto.FLOAT
     cache = ["batch", pair.HEADS, "kept", size]
     inputs = [("input_ids", number, ["batch", "new"]), ("attention_mask", number, ["batch", "all"])]
     inputs += [(f"past_key_values.0.{part}", real, cache) for part in ("key", "value")]
-    outputs = [("logits", real, ["batch", "new", pair.VOCABULARY])]
+    wide = ["batch", "new", pair.WIDTH]
+    inputs += [("hidden_states", real, wide)] if head else []
+    outputs = [("logits", TensorProto.FLOAT16, ["batch", "new", pair.VOCABULARY])]
+    outputs += [(states, real, wide)]
     outputs += [(f"present.0.{part}", real, cache) for part in ("key", "value")]
     graph = helper.make_graph(
         nodes,

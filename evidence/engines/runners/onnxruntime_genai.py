@@ -22,43 +22,60 @@ _TOTALS = {
     "accepted": "draft_tokens_accepted",
 }
 _REST = "standard_fallback_steps"
+_STATES = "model.norm.out"
+
+
+def _decoder(role: str, **states: dict[str, str]) -> dict[str, Any]:
+    """Describe a file; `states` adds names to its inputs or outputs."""
+    parts = ("key", "value")
+    return {
+        "session_options": {"provider_options": [], "intra_op_num_threads": 1},
+        "filename": f"{role}.onnx",
+        "head_size": tiny.pair.WIDTH // tiny.pair.HEADS,
+        "hidden_size": tiny.pair.WIDTH,
+        "num_attention_heads": tiny.pair.HEADS,
+        "num_hidden_layers": 1,
+        "num_key_value_heads": tiny.pair.HEADS,
+        "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask"}
+        | {f"past_{part}_names": f"past_key_values.%d.{part}" for part in parts}
+        | states.get("inputs", {}),
+        "outputs": {"logits": "logits"}
+        | {f"present_{part}_names": f"present.%d.{part}" for part in parts}
+        | states.get("outputs", {}),
+    }
+
+
+def _model(pair: Path, decoder: dict[str, Any], **others: Any) -> Any:
+    """Load a model by a `genai_config.json`, which is read once."""
+    model = {
+        "type": "llama",
+        "vocab_size": tiny.pair.VOCABULARY,
+        "context_length": tiny.pair.CONTEXT,
+        "bos_token_id": tiny.pair.BOS,
+        "eos_token_id": tiny.pair.EOS,
+        "pad_token_id": 3,
+        "decoder": decoder,
+        **others,
+    }
+    search = {"past_present_share_buffer": False, "max_length": tiny.pair.CONTEXT}
+    (pair / "genai_config.json").write_text(json.dumps({"model": model, "search": search}))
+    return onnxruntime_genai.Model(str(pair))
 
 
 class Loaded:
-    """A model, by a `genai_config.json` that names both files."""
+    """A target, with a draft model by its configuration or with a head beside it."""
 
-    def __init__(self, pair: Path, **speculative: int) -> None:
-        def decoder(role: str) -> dict[str, Any]:
-            parts = ("key", "value")
-            return {
-                "session_options": {"provider_options": [], "intra_op_num_threads": 1},
-                "filename": f"{role}.onnx",
-                "head_size": tiny.pair.WIDTH // tiny.pair.HEADS,
-                "hidden_size": tiny.pair.WIDTH,
-                "num_attention_heads": tiny.pair.HEADS,
-                "num_hidden_layers": 1,
-                "num_key_value_heads": tiny.pair.HEADS,
-                "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask"}
-                | {f"past_{part}_names": f"past_key_values.%d.{part}" for part in parts},
-                "outputs": {"logits": "logits"}
-                | {f"present_{part}_names": f"present.%d.{part}" for part in parts},
-            }
-
-        model = {
-            "type": "llama",
-            "vocab_size": tiny.pair.VOCABULARY,
-            "context_length": tiny.pair.CONTEXT,
-            "bos_token_id": tiny.pair.BOS,
-            "eos_token_id": tiny.pair.EOS,
-            "pad_token_id": 3,
-            "decoder": decoder("target"),
-        }
-        if "max_draft_tokens" in speculative and "ngram_size" not in speculative:
-            model["draft"] = decoder("draft")
-        search = {"past_present_share_buffer": False, "max_length": tiny.pair.CONTEXT}
-        config = {"model": model, "search": search}
-        (pair / "genai_config.json").write_text(json.dumps(config))
-        self.model = onnxruntime_genai.Model(str(pair))
+    def __init__(self, pair: Path, drafter: str = "", **speculative: int) -> None:
+        self.head = None
+        if drafter == "draft":
+            self.model = _model(pair, _decoder("target"), draft=_decoder("draft"))
+        elif drafter == "head":
+            out = {"hidden_states": _STATES}
+            mtp = {"main_hidden_states": _STATES, "outputs": out}
+            self.model = _model(pair, _decoder("target", outputs=out), mtp=mtp)
+            self.head = _model(pair, _decoder("head", inputs={"hidden_states": "hidden_states"}))
+        else:
+            self.model = _model(pair, _decoder("target"))
         self.speculative, self.totals, self.last = speculative, Counter(), {}
 
     def write(
@@ -75,13 +92,17 @@ class Loaded:
                 )
             if self.speculative:
                 given.set_speculative_options(**self.speculative)
-            run = onnxruntime_genai.Generator(self.model, given)
+            if self.head:
+                run = onnxruntime_genai.MtpGenerator(self.model, self.head, given)
+            else:
+                run = onnxruntime_genai.Generator(self.model, given)
             run.append_tokens(np.array(prompt, dtype=np.int32))
             while not run.is_done():
                 run.generate_next_token()
-            texts.append(run.get_sequence(0).tolist()[len(prompt) :])
+            text = run.get_sequence() if self.head else run.get_sequence(0)
+            texts.append(text.tolist()[len(prompt) :])
             if self.speculative:
-                self.last = run.get_speculative_stats()
+                self.last = run.get_stats() if self.head else run.get_speculative_stats()
                 self.totals.update({key: self.last[word] for key, word in _TOTALS.items()})
                 self.totals["rounds"] += self.last["rounds"] + self.last[_REST]
                 self.totals["calls"] += self.last["target_forward_passes"] + self.last[_REST]
@@ -93,8 +114,15 @@ class Loaded:
         return {**self.totals, "raw": {word: self.last.get(word) for word in shown}}
 
 
-def _with(**speculative: int) -> recording.Open:
-    return lambda pair, drafting: Loaded(pair, **(speculative if drafting else {}))
+def _write(path: Path, seed: int, attention: float) -> None:
+    """Write a model, and a head that drafts as the draft model does."""
+    tiny.write_onnx(path, seed, attention)
+    if path.name == "draft":
+        tiny.write_onnx(path.with_name("head"), seed, attention, head=True)
+
+
+def _with(drafter: str = "", **speculative: int) -> recording.Open:
+    return lambda pair, drafting: Loaded(pair, drafter, **speculative) if drafting else Loaded(pair)
 
 
 CASES = (
@@ -105,7 +133,7 @@ CASES = (
             drafts=drafts,
             options=f"model.draft, max_draft_tokens={drafts}",
             first="step",
-            open=_with(max_draft_tokens=drafts),
+            open=_with("draft", max_draft_tokens=drafts),
         )
         for drafts in (1, 4)
     ),
@@ -115,7 +143,7 @@ CASES = (
         drafts=4,
         options="max_draft_tokens=4, min_adaptive_k=1",
         first="step",
-        open=_with(max_draft_tokens=4, min_adaptive_k=1),
+        open=_with("draft", max_draft_tokens=4, min_adaptive_k=1),
     ),
     recording.Case(
         name="n-grams",
@@ -125,8 +153,18 @@ CASES = (
         first="step",
         open=_with(ngram_size=2, max_draft_tokens=4),
     ),
+    *(
+        recording.Case(
+            name="MTP head",
+            rule="rejection",
+            drafts=drafts,
+            options=f"MtpGenerator, max_draft_tokens={drafts}",
+            open=_with("head", max_draft_tokens=drafts),
+        )
+        for drafts in (1, 4)
+    ),
 )
 
 if __name__ == "__main__":
     onnxruntime_genai.disable_telemetry_events()
-    recording.run(PACKAGES, CASES, tiny.write_onnx)
+    recording.run(PACKAGES, CASES, _write)

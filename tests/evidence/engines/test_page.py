@@ -50,7 +50,7 @@ def test_page_shows_the_committed_results():
 def test_records_are_small_and_of_the_pinned_packages():
     packages = engines()
     for name, record in RECORDS.items():
-        assert (page.RESULTS / f"{name}.json").stat().st_size < 60_000
+        assert (page.RESULTS / f"{name}.json").stat().st_size < 70_000
         pinned = {item.replace("[cpu]", "") for item in packages[name] if "==" in item}
         told = {f"{key}=={full.split('+')[0]}" for key, full in record["packages"].items()}
         assert told == pinned
@@ -67,6 +67,30 @@ def test_biased_engines_are_found_and_lossless_ones_are_not(engine, result):
         assert verdict.variation.low > (0.02 if engine == "oxillama" else 0.1)
     elif verdict.agrees is not None:
         assert verdict.agrees
+
+
+def test_a_head_takes_a_second_call_for_every_rejection():
+    """With one draft a step these are the steps that accepted none."""
+    found = [one for one in RECORDS["onnxruntime_genai"]["results"] if one.name == "MTP head"]
+    assert {one.temperature for one in found} == {1.0, 0.7, 0.0}
+    for told in (one.counters for one in found if one.drafts == 1):
+        assert told["calls"] == 2 * told["steps"] - told["accepted"]
+    for told in (one.counters for one in found if one.drafts > 1):
+        assert told["steps"] < told["calls"] <= 2 * told["steps"]
+
+
+def test_a_head_drafts_as_the_draft_model_where_no_model_looks_back():
+    """Greedy texts are of the pair that does, and this head misses their prompts."""
+    rates = {
+        (one.name, one.drafts, one.temperature): one.counters["accepted"] / one.counters["drafted"]
+        for one in RECORDS["onnxruntime_genai"]["results"]
+        if one.name in ("draft model", "MTP head")
+    }
+    assert len(rates) == 12
+    for (name, drafts, temperature), rate in rates.items():
+        if name == "MTP head":
+            model = rates["draft model", drafts, temperature]
+            assert abs(rate - model) < 0.02 if temperature else rate < 0.7 * model
 
 
 def test_every_flag_is_said_to_be_what_its_run_found():
