@@ -2,8 +2,8 @@
 # The head of onnxruntime-genai's MtpGenerator drafts without having seen the prompt.
 #
 # A head for multi-token prediction has a layer with a cache of its own, and was trained on all the
-# tokens before. vLLM runs it over the prompt, as it does a draft model. MtpGenerator begins the head's
-# cache with the first token that is generated: a head that is to repeat names or code of the prompt
+# tokens before. Engines run it over the prompt, as they do a draft model. MtpGenerator begins the
+# head's cache with the first token that is generated: a head that repeats names or code of the prompt
 # finds neither, and is accepted less than the same head elsewhere. The text stays right.
 #
 # The target writes how many tokens it has read; the head drafts how many it was fed, and one, since

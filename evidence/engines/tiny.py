@@ -27,7 +27,7 @@ def write_onnx(folder: Path, seed: int, attention: float, *, head: bool = False)
     The draft is put beside its target, `genai_config.json` is the session's. A `head` takes the
     target's states, too, and does not read them: it drafts as the model of this seed does.
     """
-    from onnx import TensorProto, helper, numpy_helper, save_model
+    from onnx import TensorProto, helper
 
     tensors, size = pair.weights(seed, attention), pair.WIDTH // pair.HEADS
     angles = np.outer(np.arange(pair.CONTEXT), 10000.0 ** (-2 * np.arange(size // 2) / size))
@@ -101,6 +101,49 @@ def write_onnx(folder: Path, seed: int, attention: float, *, head: bool = False)
     outputs = [("logits", TensorProto.FLOAT16, ["batch", "new", pair.VOCABULARY])]
     outputs += [(states, real, wide)]
     outputs += [(f"present.0.{part}", real, cache) for part in ("key", "value")]
+    _save(folder, nodes, inputs, outputs, constants)
+    return folder
+
+
+def write_paged_onnx(path: Path, seed: int, *, head: bool = False) -> None:
+    """Write a model without attention whose cache is in blocks, which it takes and does not read.
+
+    onnxruntime has no attention over blocks on a CPU. A `head` is as above.
+    """
+    from onnx import TensorProto, helper
+
+    number, count, real = TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Gather", [name, "input_ids"], [out])
+        for name, out in (("rows", "logits"), ("embedding", "model.norm.out"))
+    ]
+    cache = ["blocks", "slots", pair.HEADS, pair.WIDTH // pair.HEADS]
+    inputs = [("input_ids", number, ["tokens"]), ("block_table", count, ["batch", "columns"])]
+    inputs += [("cumulative_sequence_lengths", count, ["ends"])]
+    inputs += [("past_sequence_lengths", count, ["batch"])]
+    inputs += [("hidden_states", real, ["tokens", pair.WIDTH])] if head else []
+    outputs = [("logits", real, ["tokens", pair.VOCABULARY])]
+    outputs += [("model.norm.out", real, ["tokens", pair.WIDTH])]
+    for part in ("key", "value"):
+        past, present = f"past_key_values.0.{part}", f"present.0.{part}"
+        nodes.append(helper.make_node("Identity", [past], [present]))
+        inputs.append((past, real, cache))
+        outputs.append((present, real, cache))
+    embedding = pair.weights(seed, 0.0)["model.embed_tokens.weight"]
+    rows = pair.logits(seed).astype(np.float32)
+    _save(path, nodes, inputs, outputs, {"rows": rows, "embedding": embedding})
+
+
+def _save(
+    path: Path,
+    nodes: list[Any],
+    inputs: list[tuple[Any, ...]],
+    outputs: list[tuple[Any, ...]],
+    constants: dict[str, np.ndarray],
+) -> None:
+    """Write a graph; inputs and outputs are name, type and shape."""
+    from onnx import helper, numpy_helper, save_model
+
     graph = helper.make_graph(
         nodes,
         "tiny",
@@ -109,7 +152,5 @@ def write_onnx(folder: Path, seed: int, attention: float, *, head: bool = False)
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    save_model(
-        helper.make_model(graph, opset_imports=sets, ir_version=10), folder.with_suffix(".onnx")
-    )
-    return folder
+    model = helper.make_model(graph, opset_imports=sets, ir_version=10)
+    save_model(model, path.with_suffix(".onnx"))

@@ -22,31 +22,36 @@ _TOTALS = {
     "accepted": "draft_tokens_accepted",
 }
 _REST = "standard_fallback_steps"
-_STATES = "model.norm.out"
+_SIZES = {
+    "head_size": tiny.pair.WIDTH // tiny.pair.HEADS,
+    "num_hidden_layers": 1,
+    "num_key_value_heads": tiny.pair.HEADS,
+}
+_OUT = {"hidden_states": "model.norm.out"}
+_HEAD = {"main_hidden_states": "model.norm.out", "outputs": _OUT}
+_PAGED = ("block_table", "cumulative_sequence_lengths", "past_sequence_lengths")
 
 
-def _decoder(role: str, **states: dict[str, str]) -> dict[str, Any]:
-    """Describe a file; `states` adds names to its inputs or outputs."""
+def _decoder(role: str, **names: dict[str, str]) -> dict[str, Any]:
+    """Describe a file; `names` are added to its inputs or outputs."""
     parts = ("key", "value")
     return {
         "session_options": {"provider_options": [], "intra_op_num_threads": 1},
         "filename": f"{role}.onnx",
-        "head_size": tiny.pair.WIDTH // tiny.pair.HEADS,
         "hidden_size": tiny.pair.WIDTH,
         "num_attention_heads": tiny.pair.HEADS,
-        "num_hidden_layers": 1,
-        "num_key_value_heads": tiny.pair.HEADS,
+        **_SIZES,
         "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask"}
         | {f"past_{part}_names": f"past_key_values.%d.{part}" for part in parts}
-        | states.get("inputs", {}),
+        | names.get("inputs", {}),
         "outputs": {"logits": "logits"}
         | {f"present_{part}_names": f"present.%d.{part}" for part in parts}
-        | states.get("outputs", {}),
+        | names.get("outputs", {}),
     }
 
 
-def _model(pair: Path, decoder: dict[str, Any], **others: Any) -> Any:
-    """Load a model by a `genai_config.json`, which is read once."""
+def _model(pair: Path, decoder: dict[str, Any], *, beside: Any = (), **others: Any) -> Any:
+    """Load a model by a `genai_config.json`, which is read once; `beside` the model in it."""
     model = {
         "type": "llama",
         "vocab_size": tiny.pair.VOCABULARY,
@@ -58,7 +63,8 @@ def _model(pair: Path, decoder: dict[str, Any], **others: Any) -> Any:
         **others,
     }
     search = {"past_present_share_buffer": False, "max_length": tiny.pair.CONTEXT}
-    (pair / "genai_config.json").write_text(json.dumps({"model": model, "search": search}))
+    config = {"model": model, "search": search, **dict(beside)}
+    (pair / "genai_config.json").write_text(json.dumps(config))
     return onnxruntime_genai.Model(str(pair))
 
 
@@ -70,9 +76,7 @@ class Loaded:
         if drafter == "draft":
             self.model = _model(pair, _decoder("target"), draft=_decoder("draft"))
         elif drafter == "head":
-            out = {"hidden_states": _STATES}
-            mtp = {"main_hidden_states": _STATES, "outputs": out}
-            self.model = _model(pair, _decoder("target", outputs=out), mtp=mtp)
+            self.model = _model(pair, _decoder("target", outputs=_OUT), mtp=_HEAD)
             self.head = _model(pair, _decoder("head", inputs={"hidden_states": "hidden_states"}))
         else:
             self.model = _model(pair, _decoder("target"))
@@ -114,11 +118,64 @@ class Loaded:
         return {**self.totals, "raw": {word: self.last.get(word) for word in shown}}
 
 
+class Served:
+    """An engine for requests, with a head by the target's configuration."""
+
+    def __init__(self, pair: Path, drafts: int) -> None:
+        paged = _decoder("paged_target", inputs={name: name for name in _PAGED}, outputs=_OUT)
+        blocks = {"block_size": 16, "num_blocks": 64, "max_batch_size": 1}
+        beside: dict[str, Any] = {"engine": {"dynamic_batching": blocks}}
+        if drafts:
+            beside["speculative"] = {"max_draft_tokens": drafts}
+            head = {"mtp": {"filename": "paged_head.onnx", **_SIZES, **_HEAD}}
+        else:
+            head = {}
+        self.engine = onnxruntime_genai.Engine(_model(pair, paged, beside=beside, **head))
+        self.requests = 0
+
+    def write(
+        self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
+    ) -> list[list[int]]:
+        """Write texts, one request after another."""
+        buffer, texts = self.engine.create_event_buffer(16), []
+        for i, prompt in enumerate(prompts):
+            request = self.engine.create_request()
+            turn = onnxruntime_genai.TurnOptions(request)
+            turn.set_max_generated_tokens(length)
+            turn.set_seed(seed + i)
+            if temperature > 0:
+                turn.set_do_sample(True)
+                turn.set_temperature(temperature)
+                turn.set_top_k(tiny.pair.VOCABULARY)
+                turn.set_top_p(1.0)
+            request.begin_turn(np.array(prompt, dtype=np.int32), turn)
+            texts.append([])
+            while self.engine.has_pending_requests():
+                for event in self.engine.run(buffer):
+                    if event.flags & onnxruntime_genai.EngineEventFlags.TOKEN:
+                        texts[-1].append(event.token)
+            request.close()
+        self.requests += len(texts)
+        return texts
+
+    def told(self) -> dict[str, Any]:
+        """Tell the totals; a prompt's own pass is a pass of the target, too."""
+        told = self.engine.get_speculative_stats()
+        found = {key: told[word] for key, word in _TOTALS.items() if key != "tokens"}
+        return {**found, "rounds": told["target_forward_passes"] - self.requests, "raw": told}
+
+
 def _write(path: Path, seed: int, attention: float) -> None:
-    """Write a model, and a head that drafts as the draft model does."""
+    """Write a model in both forms, and a head that drafts as the draft model does."""
     tiny.write_onnx(path, seed, attention)
+    tiny.write_paged_onnx(path.with_name(f"paged_{path.name}"), seed)
     if path.name == "draft":
         tiny.write_onnx(path.with_name("head"), seed, attention, head=True)
+        tiny.write_paged_onnx(path.with_name("paged_head"), seed, head=True)
+
+
+def _served(drafts: int) -> recording.Open:
+    return lambda pair, drafting: Served(pair, drafts if drafting else 0)
 
 
 def _with(drafter: str = "", **speculative: int) -> recording.Open:
@@ -160,6 +217,16 @@ CASES = (
             drafts=drafts,
             options=f"MtpGenerator, max_draft_tokens={drafts}",
             open=_with("head", max_draft_tokens=drafts),
+        )
+        for drafts in (1, 4)
+    ),
+    *(
+        recording.Case(
+            name="MTP head, requests",
+            rule="match-argmax",
+            drafts=drafts,
+            options=f"Engine, max_draft_tokens={drafts}",
+            open=_served(drafts),
         )
         for drafts in (1, 4)
     ),
