@@ -154,3 +154,32 @@ def _save(
     sets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=sets, ir_version=10)
     save_model(model, path.with_suffix(".onnx"))
+
+
+def write_head_gguf(path: Path, attention: float) -> None:
+    """Write the target as a GGUF file with a head, whose logits after a token are the draft's row.
+
+    The architecture is one of those that llama.cpp drafts with and that have no recurrent layers.
+    The layer of a sliding window, which it must have, adds nothing here.
+    """
+    target, draft = (pair.weights(seed, attention) for seed in pair.SEEDS.values())
+    one, eye = np.ones(pair.WIDTH, dtype=np.float32), np.eye(pair.WIDTH, dtype=np.float32)
+    tensors = {
+        name.replace(".0.", f".{layer}."): np.float32(share) * tensor
+        for layer, share in enumerate((1, 0, 1))
+        for name, tensor in target.items()
+    }
+    # a token's embedding as it was before its norm, and none of the target's state before it
+    embedding = eye * target["model.embed_tokens.weight"].max() / np.float32(pair.WIDTH**0.5)
+    tensors["blk.2.nextn.eh_proj.weight"] = np.hstack((embedding, 0 * eye))
+    tensors["blk.2.nextn.shared_head_head.weight"] = draft["lm_head.weight"]
+    for name in ("enorm", "hnorm", "shared_head_norm"):
+        tensors[f"blk.2.nextn.{name}.weight"] = one
+    settings = pair.gguf_settings() | {
+        "block_count": 3,
+        "nextn_predict_layers": 1,
+        "sliding_window": pair.CONTEXT,
+        "sliding_window_pattern": [False, True, False],
+        "expert_feed_forward_length": pair.HIDDEN,
+    }
+    pair.write_gguf_file(path, settings, tensors, architecture="step35")

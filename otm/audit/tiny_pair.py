@@ -135,8 +135,8 @@ def pieces() -> list[str]:
     return ["<unk>", "<s>", "</s>", "ab", *"abcdefghijkl"]
 
 
-def write_gguf(path: Path, seed: int, attention: float, *, half: bool = False) -> Path:
-    """Write a model as a GGUF file; `half` is the kind that OpenVINO reads."""
+def gguf_settings(*, half: bool = False) -> dict[str, Any]:
+    """List what a GGUF file says of a model; `half` is the kind that OpenVINO reads."""
     settings: dict[str, Any] = {
         "context_length": CONTEXT,
         "embedding_length": WIDTH,
@@ -157,28 +157,40 @@ def write_gguf(path: Path, seed: int, attention: float, *, half: bool = False) -
         "unk_token_id": 0,
     }
     # OpenVINO reads half precision and merges of pieces, llama.cpp's plain form has scores
-    settings |= (
+    return settings | (
         {"tokenizer_pre": "default", "token_merges": ["a b"]}
         if half
         else {"token_scores": [0.0] * VOCABULARY}
     )
+
+
+def write_gguf(path: Path, seed: int, attention: float, *, half: bool = False) -> Path:
+    """Write a model as a GGUF file; `half` is the kind that OpenVINO reads."""
     # no rotary permutation of q and k: another model than the folder's, as good a one
     tensors = {
         name: tensor.astype(np.float16) if half and tensor.ndim == 2 else tensor
         for name, tensor in weights(seed, attention).items()
     }
-    return write_gguf_file(path, settings, tensors)
+    return write_gguf_file(path, gguf_settings(half=half), tensors)
 
 
-def write_gguf_file(path: Path, settings: dict[str, Any], tensors: dict[str, np.ndarray]) -> Path:
-    """Write settings and tensors of a Llama, named as in Hugging Face's, as a GGUF file."""
+def write_gguf_file(
+    path: Path,
+    settings: dict[str, Any],
+    tensors: dict[str, np.ndarray],
+    *,
+    architecture: str = "llama",
+) -> Path:
+    """Write settings and tensors, named as in Hugging Face's Llama or as in GGUF, as a file."""
     gguf = importlib.import_module("gguf")
-    file = gguf.GGUFWriter(path, "llama")
+    file = gguf.GGUFWriter(path, architecture)
     for name, value in settings.items():
         getattr(file, f"add_{name}")(value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, settings["block_count"])
+    kind = gguf.MODEL_ARCH[architecture.upper()]
+    names = gguf.get_tensor_name_map(kind, settings["block_count"])
     for name, tensor in tensors.items():
-        file.add_tensor(f"{names.get_name(name.removesuffix('.weight'))}.weight", tensor)
+        base = name.removesuffix(".weight")
+        file.add_tensor(f"{names.get_name(base) or base}.weight", tensor)
     file.write_header_to_file()
     file.write_kv_data_to_file()
     file.write_tensors_to_file()

@@ -25,21 +25,23 @@ _TOTALS = {
 class Server:
     """A server with one slot, its sampler's filters off."""
 
-    def __init__(self, pair: Path, *kinds: Any, drafts: int = 0, **settings: Any) -> None:
+    def __init__(
+        self, pair: Path, *kinds: Any, target: str = "target", drafts: int = 0, **settings: Any
+    ) -> None:
         given = xllamacpp.CommonParams()
-        given.model.path = str(pair / "target")
+        given.model.path = str(pair / target)
         given.n_ctx, given.n_parallel, given.warmup = tiny.pair.CONTEXT, 1, False
         given.endpoint_metrics, given.verbosity = True, -1
         for threads in (given.cpuparams, given.cpuparams_batch):
             threads.n_threads = 1
         given.speculative.types = list(kinds) or [_KINDS.COMMON_SPECULATIVE_TYPE_NONE]
+        given.speculative.draft.n_max = drafts
+        for name, value in settings.items():
+            setattr(given.speculative.draft, name, value)
         if _KINDS.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE in kinds:
             given.speculative.draft.mparams.path = str(pair / "draft")
-            given.speculative.draft.n_max = drafts
             given.speculative.draft.cpuparams.n_threads = 1
             given.speculative.draft.cpuparams_batch.n_threads = 1
-            for name, value in settings.items():
-                setattr(given.speculative.draft, name, value)
         given.speculative.ngram_simple.size_n, given.speculative.ngram_simple.size_m = 2, drafts
         self.server, self.requests, self.timings = xllamacpp.Server(given), 0, {}
 
@@ -77,6 +79,13 @@ class Server:
             "rounds": totals["n_decode_total"] - self.requests,
             "raw": self.timings,
         }
+
+
+def _write(path: Path, seed: int, attention: float) -> None:
+    """Write a model, and beside the target the same with a head."""
+    tiny.pair.write_gguf(path, seed, attention)
+    if path.name == "target":
+        tiny.write_head_gguf(path.with_name("target_head"), attention)
 
 
 def _with(*kinds: str, **settings: Any) -> recording.Open:
@@ -125,7 +134,22 @@ CASES = (
         open=_with("NGRAM_SIMPLE", "DRAFT_SIMPLE", drafts=4),
         temperatures=(0.0,),
     ),
+    recording.Case(
+        name="MTP head",
+        rule="match-argmax",
+        drafts=4,
+        options="--spec-type draft-mtp --spec-draft-n-max 4",
+        open=_with("DRAFT_MTP", target="target_head", drafts=4),
+    ),
+    recording.Case(
+        name="MTP head, probabilistic",
+        rule="rejection-top-10",
+        drafts=4,
+        options="--spec-type draft-mtp --spec-draft-n-max 4 --spec-draft-sampling probabilistic",
+        open=_with("DRAFT_MTP", target="target_head", drafts=4, probabilistic=True),
+        temperatures=(1.0, 0.7),
+    ),
 )
 
 if __name__ == "__main__":
-    recording.run(PACKAGES, CASES, tiny.pair.write_gguf)
+    recording.run(PACKAGES, CASES, _write)

@@ -80,13 +80,18 @@ def test_a_head_takes_a_second_call_for_every_rejection():
         assert told["steps"] < told["calls"] <= 2 * told["steps"]
 
 
-def test_a_head_drafts_as_the_draft_model_where_no_model_looks_back():
-    """Greedy texts are of the pair that does, and this head misses their prompts."""
-    rates = {
+def _rates(engine):
+    """The share of accepted drafts by name, most drafts and temperature."""
+    return {
         (one.name, one.drafts, one.temperature): one.counters["accepted"] / one.counters["drafted"]
-        for one in RECORDS["onnxruntime_genai"]["results"]
+        for one in RECORDS[engine]["results"]
         if one.name.startswith(("MTP head", "draft model"))
     }
+
+
+def test_a_head_drafts_as_the_draft_model_where_no_model_looks_back():
+    """Greedy texts are of the pair that does, and this head misses their prompts."""
+    rates = _rates("onnxruntime_genai")
     keys = [key[1:] for key in rates if key[0] == "MTP head"]
     assert len(keys) == 6
     for key in keys:
@@ -94,6 +99,16 @@ def test_a_head_drafts_as_the_draft_model_where_no_model_looks_back():
         assert abs(head - model) < 0.02 if key[1] else head < 0.7 * model
         assert rates["MTP head, requests", *key] < head / 3
     says("docs/engines_run.md", "less than a third of the drafts accepted that rejection accepts")
+
+
+def test_a_head_that_has_seen_the_prompt_drafts_as_the_draft_model():
+    """Its target is of another architecture, and so other greedy texts are written."""
+    rates = _rates("llama_cpp")
+    heads = [key for key in rates if key[0].startswith("MTP head")]
+    assert len(heads) == 5
+    for name, *key in heads:
+        model = rates[name.replace("MTP head", "draft model"), *key]
+        assert abs(rates[name, *key] - model) < (0.005 if key[1] else 0.1)
 
 
 def test_every_flag_is_said_to_be_what_its_run_found():
