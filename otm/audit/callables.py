@@ -26,10 +26,16 @@ from otm.audit.tracing.answers import (
     outcome_of,
     read_token,
 )
-from otm.audit.tracing.branching import MOST_SECONDS
-from otm.audit.tracing.drawn_row import DrawnRow, RowTable
+from otm.audit.tracing.branching import CHECKS, MOST_SECONDS
+from otm.audit.tracing.drawn_row import DrawnRow, RowTable, Seen
 from otm.audit.tracing.execution import TraceAborted
-from otm.audit.tracing.output_law import OutputLaw, output_law_of, rounding_tolerance, traced_law_of
+from otm.audit.tracing.output_law import (
+    LEAST_CHECKS,
+    OutputLaw,
+    output_law_of,
+    rounding_tolerance,
+    traced_law_of,
+)
 from otm.drafts import IID, Law
 from otm.drafts.base import live_drafts, readable
 from otm.errors import InvalidParameter, TooLarge
@@ -389,19 +395,26 @@ def output_law_on(
     likeliest, others = order[:_MOST_DRAWN], order[_MOST_DRAWN:]
     table = RowTable(drafts[likeliest], mass[likeliest])
 
+    read: Seen = ()
+
     def on_drawn(numbers: NDArray[Any]) -> Any:
         """Return the answer on drafts drawn by the last numbers, with the entries read."""
+        nonlocal read
         row = DrawnRow(table, numbers[uniforms:])
         answer = _answer(code, problem, row, numbers[:uniforms])
-        return answer if isinstance(answer, Failed) else (answer, row.seen)
+        read = row.seen
+        return answer if isinstance(answer, Failed) else (answer, read)
 
-    def on_plain(numbers: NDArray[Any], found: Any) -> Any:
-        """Return the same on a plain array, with the same entries: it must make no difference."""
-        row = DrawnRow(table, numbers[uniforms:]).drawn()
-        answer = _answer(code, problem, row, numbers[:uniforms])
-        if isinstance(answer, Failed) or isinstance(found, Failed):
-            return answer
-        return answer, tuple((place, int(row[place])) for place, _ in found[1])
+    def on_plain(numbers: NDArray[Any]) -> Any:
+        """Return the same on a plain array, with the entries that were read last: it must make no
+        difference.
+        """
+        row = DrawnRow(table, numbers[uniforms:])
+        for place, _ in read:  # an entry's law is given those read before
+            row[place]
+        seen = row.seen
+        answer = _answer(code, problem, row.drawn(), numbers[:uniforms])
+        return answer if isinstance(answer, Failed) else (answer, seen)
 
     try:
         law = traced_law_of(
@@ -412,6 +425,7 @@ def output_law_on(
             described=described,
             most_seconds=most_seconds,
             replay=on_plain,
+            checks=max(CHECKS, LEAST_CHECKS * min(len(drafts), MOST_SEQUENCES)),
         )
     except TraceAborted as aborted:
         if not few:

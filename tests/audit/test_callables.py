@@ -2,10 +2,13 @@
 wherever a verifier goes.
 """
 
+import functools
+
 import numpy as np
 import pytest
 
 import otm
+from otm import audit
 from otm.audit.callables import MOST_SEQUENCES, output_law_on
 from otm.audit.tracing.answers import CandidateFailure, read_token
 from otm.audit.tracing.branching import trace
@@ -36,6 +39,12 @@ def _lossless(draft, target, drafts, uniforms):
 
 def problem(k):
     return otm.Problem(draft=DRAFT, target=TARGET, law=otm.IID(k))
+
+
+def backwards(draft, target, drafts, uniforms):
+    """The last draft is looked at first, and the others where it is rejected."""
+    x = int(drafts[len(drafts) - 1])
+    return x if uniforms[0] * draft[x] < target[x] else int(drafts[0])
 
 
 class TestLaw:
@@ -170,6 +179,7 @@ class TestDrawnDrafts:
             *((code, otm.IID(2)) for code in (recursive, by_numbers, naive)),
             pytest.param(by_torch, otm.IID(2), marks=needs("torch")),
             *((by_ratio, make(3)) for make in (otm.WithoutReplacement, otm.Greedy, otm.TopK)),
+            (backwards, otm.WithoutReplacement(3)),
             (by_ratio, otm.Product(2)),
         ],
         ids=lambda thing: getattr(thing, "__name__", repr(thing)),
@@ -222,6 +232,24 @@ class TestDrawnDrafts:
         rare = otm.from_callable(lambda p, q, drafts, u: 1 // int(u[0] > 7e-14))  # of 4.6e-14
         with pytest.raises(CandidateFailure, match="ZeroDivisionError"):
             otm.kernel(rare, problem(1), np.array([[0]]))
+
+
+def test_a_seed_of_the_drafts_is_no_randomness(monkeypatch):
+    """Code that draws for itself is followed; where each of 144 sequences of drafts has a seed of
+    its own, executions on real randomness tell.
+    """
+    monkeypatch.setattr(otm.audit.callables, "MOST_SEQUENCES", 143)  # drawn, or nothing
+    rng = np.random.default_rng(5)
+    draft, target = rng.dirichlet(np.ones(12), size=2)
+    single = otm.Problem(draft=draft, target=target, law=otm.IID(2))
+
+    def drawing(draft, target, drafts, uniforms, seeded=False):
+        rng = np.random.default_rng([int(x) for x in drafts] if seeded else None)
+        return recursive(draft, target, drafts, rng.random(3))
+
+    assert audit.exact(drawing, single).verdict == "lossless"
+    with pytest.raises(otm.errors.TooLarge, match="contradict the law found"):
+        audit.exact(functools.partial(drawing, seeded=True), single)
 
 
 class TestAnswers:

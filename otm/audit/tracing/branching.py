@@ -152,7 +152,7 @@ def trace_each(
     most_seconds: float = MOST_SECONDS,
     checks: int = CHECKS,
     seeds: int = 0,
-    replay: Callable[[NDArray[Any], Hashable], Hashable] | None = None,
+    replay: UniformFunction | None = None,
 ) -> list[TracedLaw]:
     """Return the law of each function, as `trace` does, with one interception of draws for all.
 
@@ -162,8 +162,8 @@ def trace_each(
         most_seconds: for all functions; what is then left stays undecided.
         checks: how often each is executed on real randomness, of a seed of its own.
         seeds: how many seeds are drawn for the code, not by it.
-        replay: the second execution, from plain numbers and the value found, where it is another
-            than the function itself.
+        replay: the second execution, from plain numbers, where it is another than the function
+            itself.
 
     Raises:
         TraceAborted: if the trace of one of them is void.
@@ -247,7 +247,7 @@ def _execute(
     interception: Interception,
     conversions: Conversions,
     seeds: int,
-    replay: Callable[[NDArray[Any], Hashable], Hashable] | None,
+    replay: UniformFunction | None,
     draws: TracingDraws,
 ) -> Hashable:
     """Run the code on a box, then on plain numbers from the middle of the box, which must agree."""
@@ -281,8 +281,7 @@ def _execute(
         conversions.left_out(),
         interception.into(ReplayedDraws(values[1:])),
     ):
-        plain = np.asarray(values[0], dtype=np.float64)
-        again = function(plain) if replay is None else replay(plain, value)
+        again = (replay or function)(np.asarray(values[0], dtype=np.float64))
     if again != value:
         raise run.abort(_otherwise(again, value, values, run.volume))
     return value

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -54,7 +54,9 @@ def contradicts(reason: str) -> bool:
 
 _LEAST_SLANTED = 32
 _LEAST_WORK = 2_000
-_LEAST_CHECKS = 4
+
+LEAST_CHECKS = 4
+"""Executions on real randomness of each function, or on each sequence of drafts that are drawn."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,7 +160,8 @@ def traced_law_of(
     described: str,
     most_seconds: float = MOST_SECONDS,
     seeds: int = 0,
-    replay: Callable[[NDArray[Any], Hashable], Hashable] | None = None,
+    replay: UniformFunction | None = None,
+    checks: int = CHECKS,
 ) -> OutputLaw:
     """Return the law of a candidate's answers by tracing alone.
 
@@ -166,6 +169,7 @@ def traced_law_of(
         functions, weights, num_uniforms, tolerance, described: as of `output_law_of`.
         most_seconds: after which what is left undecided counts as error.
         seeds, replay: as of `tracing.branching.trace_each`.
+        checks: executions on real randomness, of all functions together.
 
     Raises:
         CandidateFailure: with the likeliest failure, if failures are likelier than the tolerance.
@@ -177,7 +181,7 @@ def traced_law_of(
         most_slanted=max(_LEAST_SLANTED, MOST_SLANTED // len(functions)),
         most_work=max(_LEAST_WORK, MOST_WORK // len(functions)),
         most_seconds=most_seconds,
-        checks=max(_LEAST_CHECKS, CHECKS // len(functions)),
+        checks=max(LEAST_CHECKS, checks // len(functions)),
         seeds=seeds,
         replay=replay,
     )
