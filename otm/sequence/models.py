@@ -210,7 +210,7 @@ class TableModel(OneByOne):
         rows = [*self.table.values()]
         checked: dict[Context, NDArray[np.float64]] = {}
         # arrays of one kind at once, which is far faster; one by one where one has a fault to name
-        if all(isinstance(row, np.ndarray) and row.dtype == np.float64 for row in rows):
+        if all(type(row) is np.ndarray and row.ndim and row.dtype == np.float64 for row in rows):
             with contextlib.suppress(ValueError):
                 laws = host_pmf(np.stack(rows), name="entries")  # type: ignore[arg-type]
                 checked = dict(zip(self.table, laws, strict=True))

@@ -126,6 +126,11 @@ def test_the_end_repeats_itself():
         (lambda: markov_pair(1000, order=2, rng=0), r"limited to 16,777,216 entries.* have V\^3"),
         (lambda: TableModel({(): HALVES, (0,): [0.5, 0.6]}), r"entry \(0,\) must sum to 1"),
         (lambda: TableModel({}), "at least one context"),
+        (lambda: TableModel({(): np.array(1.0)}), r"entry \(\) needs a vocabulary axis"),
+        (
+            lambda: TableModel({(): np.ma.array(HALVES, mask=[False, True])}),
+            r"entry \(\) must not be masked",
+        ),
         (lambda: TableModel(TABLE).next([1, 1]), r"one of the 3 in the table; \(1, 1\) is not"),
         (lambda: ZerothOrder([HALVES] * 2), r"the form \(V,\), V tokens; its shape is \(2, 2\)"),
         (lambda: sequence_law(ZerothOrder(HALVES), [], 25), "limited to 16,777,216 entries"),
