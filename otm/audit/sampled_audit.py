@@ -19,6 +19,7 @@ from otm.audit.budget import DETECT, ENOUGH, USUAL, DetectionBudget, Errors, che
 from otm.audit.evidence import (
     cleared,
     detectable,
+    deviation,
     distance,
     distance_threshold,
     log_evidence,
@@ -178,11 +179,9 @@ class SampledAudit(Audit):
 
     @property
     def samples_needed(self) -> int:
-        """The number of samples that find `asked`, at these cells.
-
-        The need of T grows with 1/ε².
-        """
-        return math.ceil(self.planned * (self.detect / self.asked) ** 2)
+        """The number of samples that find `asked`, at these cells."""
+        root = self.threshold * math.sqrt(self.samples) + deviation(self.errors.missed)
+        return math.ceil((root / self.asked) ** 2)
 
     @property
     def coverage(self) -> Coverage:

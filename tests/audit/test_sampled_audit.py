@@ -133,7 +133,10 @@ def test_given_outputs_and_too_few_of_them():
     fair = np.random.default_rng(14).choice(3, p=TARGET, size=needed)
     enough, short = (audit.outputs(x, target=TARGET, errors=errors) for x in (fair, fair[:-50]))
     assert (enough.verdict, short.verdict) == ("no difference found", "no verdict")
-    assert abs(short.samples_needed - needed) <= 1  # rounded up twice
+    few = audit.outputs(fair[:4], target=TARGET, errors=errors)  # which find no law below 1
+    assert few.detect == 1.0
+    for one in (short, few):
+        assert abs(one.samples_needed - needed) <= 1  # rounded up twice
     assert f"0.1 needs {short.samples_needed:,} samples" in str(short)
     unfair = np.random.default_rng(9).choice(3, p=[0.4, 0.35, 0.25], size=needed)
     found = audit.outputs(unfair, target=TARGET, errors=errors)
