@@ -224,8 +224,8 @@ def _audit(options: SimpleNamespace) -> tuple[Audit, Candidate | None, Scope]:
     return found, candidate, scope
 
 
-_OF_ENGINES = {"engine", "temperatures", "detect", "false-alarm", "missed", "json"}
-"""Options of an audit of an engine; others are of callables and logs."""
+_OF_ENGINES = {"engine", "temperatures", "detect", "false-alarm", "missed"}
+"""Options of an audit of an engine, beside those that say where its report goes."""
 
 
 def _engine(options: SimpleNamespace, errors: Errors) -> Audit:
@@ -235,7 +235,7 @@ def _engine(options: SimpleNamespace, errors: Errors) -> Audit:
     _refuse_if(
         (
             f"An engine is asked as a whole, without filters; got --{' and --'.join(given)}. Drop "
-            "what is of callables.",
+            "what is of other audits.",
             bool(given),
         )
     )
