@@ -34,7 +34,7 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
-        self._cpu, self._wall = _cpu_seconds(), time.monotonic()
+        self._cpu, self._wall = _cpu_seconds(), _wall_seconds()
         self._limit, self._next_look = 0.0, 0.0
 
     @property
@@ -58,7 +58,7 @@ class Stopwatch:
         return left <= 0.0
 
     def _parts(self) -> tuple[float, float]:
-        return _cpu_seconds() - self._cpu, (time.monotonic() - self._wall) / WAITING
+        return _cpu_seconds() - self._cpu, (_wall_seconds() - self._wall) / WAITING
 
 
 @final
@@ -95,3 +95,7 @@ def _cpu_seconds() -> float:
     children = os.times()
     ended = children.children_user + children.children_system
     return time.process_time() + ended - loading_seconds()
+
+
+def _wall_seconds() -> float:
+    return time.monotonic() - loading_seconds()  # a compiler does not wait

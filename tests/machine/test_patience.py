@@ -55,3 +55,17 @@ def test_a_limit_is_looked_at_when_it_can_be_reached(monkeypatch):
     assert looks < 20 + 1_001
     assert not watch.reaches(17.0)
     assert watch.reaches(15.9)
+
+
+def test_a_compiler_is_neither_work_nor_waiting(monkeypatch):
+    """Ten minutes of it, all CPU time; another ten minutes are waited for."""
+    now, loaded = 0.0, 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("time.process_time", lambda: loaded)
+    monkeypatch.setattr(patience, "loading_seconds", lambda: loaded)
+    watch = patience.Stopwatch()
+    now = loaded = 600.0
+    assert watch.seconds < 1.0  # of children that end meanwhile
+    now = 1_200.0
+    assert watch.waited
+    assert watch.seconds == 600.0 / patience.WAITING
