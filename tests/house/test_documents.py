@@ -66,7 +66,7 @@ def test_the_readme_shows_what_its_example_prints_and_is_short():
 def fences(document):
     """Return the language and the text of every fenced block."""
     text = document.read_text(encoding="utf-8")
-    return re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return re.findall(r"^```([^\n]*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 def test_code_on_pages_fits_their_width():
