@@ -19,7 +19,7 @@ from otm.results.statistics import Estimate, ratio_of_means
 
 RESULTS = ROOT.parent / "evidence" / "engines" / "results"
 
-PAIRS = {"shipped": "tiny pair", "public": "SmolLM2-135M"}
+PAIRS = {"shipped": "tiny pair", "public": "SmolLM2-135M-Instruct"}
 """Pairs by the folders of their records."""
 
 NAMES = {

@@ -191,7 +191,7 @@ class SampledAudit(Audit):
         return dataclasses.replace(
             self.tested,
             by=((SAMPLES, 1),),
-            samples=self.planned,
+            samples=self.planned if self.found_by else self.samples,
             detect=self.asked,
             false_alarm=self.errors.false_alarm,
             untested=(*self.tested.untested, *hidden),
@@ -376,7 +376,7 @@ def audit_of_draws(
             pace = tally.samples / max(watch.seconds, _INSTANT)
             most = min(most_samples, pace * errors.detect.seconds)
             level, planned = next((plan for plan in plans if plan[1] <= most), plans[-1])
-        clear = samples_to_clear(mass, detect=level, missed=missed) if early else 0
+        clear = early * max(first_look, samples_to_clear(mass, detect=level, missed=missed))
         if tally.samples == clear and cleared(tally.counts, mass, detect=level, missed=missed):
             break
         until = clear if until < clear <= 2 * until else 2 * until
