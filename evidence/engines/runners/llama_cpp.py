@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.pool
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,14 +24,21 @@ _TOTALS = {
 
 
 class Server:
-    """A server with one slot, its sampler's filters off."""
+    """A server that answers so many requests at once, its sampler's filters off."""
 
     def __init__(
-        self, pair: Path, *kinds: Any, target: str = "target", drafts: int = 0, **settings: Any
+        self,
+        pair: Path,
+        *kinds: Any,
+        target: str = "target",
+        drafts: int = 0,
+        at_once: int = 1,
+        **settings: Any,
     ) -> None:
         given = xllamacpp.CommonParams()
         given.model.path = str(pair / target)
-        given.n_ctx, given.n_parallel, given.warmup = tiny.pair.CONTEXT, 1, False
+        given.n_ctx, given.n_parallel = tiny.pair.CONTEXT * at_once, at_once
+        given.warmup = False
         given.endpoint_metrics, given.verbosity = True, -1
         for threads in (given.cpuparams, given.cpuparams_batch):
             threads.n_threads = 1
@@ -44,28 +52,32 @@ class Server:
             given.speculative.draft.cpuparams_batch.n_threads = 1
         given.speculative.ngram_simple.size_n, given.speculative.ngram_simple.size_m = 2, drafts
         self.server, self.requests, self.timings = xllamacpp.Server(given), 0, {}
+        self.at_once = at_once
 
     def write(
         self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
     ) -> list[list[int]]:
         """Write texts."""
-        texts = []
-        for i, prompt in enumerate(prompts):
-            found = self.server.handle_completions(
+
+        def ask(numbered: tuple[int, Sequence[int]]) -> Any:
+            number, prompt = numbered
+            return self.server.handle_completions(
                 {
                     "prompt": list(prompt),
                     "n_predict": length,
                     "temperature": temperature,
-                    "seed": seed + i,
+                    "seed": seed + number,
                     "top_k": 0,
                     "top_p": 1.0,
                     "min_p": 0.0,
                     "cache_prompt": False,
                 }
             )
-            self.timings, self.requests = found["timings"], self.requests + 1
-            texts.append(self.spelled(found["choices"][0]["text"]))
-        return texts
+
+        with multiprocessing.pool.ThreadPool(self.at_once) as requests:
+            found = requests.map(ask, enumerate(prompts), chunksize=1)
+        self.timings, self.requests = found[-1]["timings"], self.requests + len(found)
+        return [self.spelled(one["choices"][0]["text"]) for one in found]
 
     def spelled(self, text: str) -> list[int]:
         """Return the tokens of a text, a letter each."""
@@ -75,10 +87,10 @@ class Server:
         """Tell the totals."""
         page = str(self.server.handle_metrics())
         totals = {name: int(n) for name, n in re.findall(r"^llamacpp:(\w+) (\d+)$", page, re.M)}
-        return {name: totals.get(word) for name, word in _TOTALS.items()} | {
-            "rounds": totals["n_decode_total"] - self.requests,
-            "raw": self.timings,
-        }
+        # where requests share calls, these are no steps of any
+        rounds = totals["n_decode_total"] - self.requests if self.at_once == 1 else None
+        told = {name: totals.get(word) for name, word in _TOTALS.items()}
+        return told | {"rounds": rounds, "raw": self.timings}
 
 
 def _write(path: Path, seed: int, attention: float) -> None:
@@ -118,6 +130,13 @@ CASES = (
         options="--spec-draft-n-max 4 --spec-draft-sampling probabilistic --spec-draft-p-min 0.2",
         open=_with("DRAFT_SIMPLE", drafts=4, probabilistic=True, p_min=0.2),
         temperatures=(1.0,),
+    ),
+    recording.Case(
+        name="draft model, probabilistic, four requests at once",
+        rule="rejection-top-10",
+        drafts=4,
+        options="--parallel 4 --spec-draft-n-max 4 --spec-draft-sampling probabilistic",
+        open=_with("DRAFT_SIMPLE", drafts=4, probabilistic=True, at_once=4),
     ),
     recording.Case(
         name="n-grams",

@@ -111,6 +111,14 @@ def test_a_head_that_has_seen_the_prompt_drafts_as_the_draft_model():
         assert abs(rates[name, *key] - model) < (0.005 if key[1] else 0.1)
 
 
+def test_requests_that_share_calls_accept_as_many_drafts():
+    rates, beside = _rates("llama_cpp"), ", four requests at once"
+    shared = [key for key in rates if key[0].endswith(beside)]
+    assert {heat for *_, heat in shared} == {1.0, 0.7, 0.0}
+    for name, *key in shared:
+        assert abs(rates[name, *key] - rates[name.removesuffix(beside), *key]) < 0.01
+
+
 def test_every_flag_is_said_to_be_what_its_run_found():
     text = (page.ROOT / "docs" / "howto" / "flags.md").read_text(encoding="utf-8")
     found = re.findall(r"\| (target's|\*\*biased\*\*)[^|]* \| run: (\w+), ([^|]+) \|", text)
