@@ -390,11 +390,11 @@ def test_a_draft_that_costs_little_and_is_often_right_is_advised(
     # How sure it is depends on what else the machine does; which way it leans does not.
     assert found.verdict != "do not speculate" and found.looks == 1
     assert found.best.over_plain.value > 1.2 and found.best.tokens > 1.5
-    ran = run_trials(found, draft, target, prompts, eos=None, repeats=1, seed=3)
+    ran = run_trials(found, draft, target, prompts, eos=None, repeats=2, seed=3)
     assert ran[0].name == PLAIN
     for one in ran:
-        # Sleep dominates; what is left is the spread of 36 calls' tokens, at most 4 each: three
-        # standard errors are 30 %.
+        # Sleep dominates; what is left is the spread of 72 calls' tokens, at most 4 each:
+        # three standard errors are 21 %, and a busy machine sleeps longer now and then.
         assert one.predicted_speedup / one.speedup == pytest.approx(1.0, abs=0.4)
     assert ran[1].speedup > 1.1
 
