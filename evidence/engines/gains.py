@@ -59,7 +59,7 @@ def table(pair: str) -> str:
         if one["rule"] == "none"
     }
     timed = HEAD + SECONDS if plain else HEAD
-    rows = (_cells(engine, one, plain)[: len(timed)] for engine, one in drafting)
+    rows = (_cells(engine, one, plain) for engine, one in drafting)
     return (
         "Given a text, the steps of argmax drafts are certain: as many as computed in "
         f"{np.sum(same):,} of {np.size(same):,} texts.\n\n"
@@ -72,6 +72,7 @@ def _cells(
 ) -> tuple[str, ...]:
     value, due = counted(found), exact(found, "predicted")
     told = f"{float(value.value):.2f} ({float(value.low):.2f}–{float(value.high):.2f})"
+    seconds = (found["seconds"], plain[engine, found["temperature"]]) if plain else ()
     return (
         engine,
         f"{found['name']}: {found['options']}",
@@ -80,6 +81,5 @@ def _cells(
         told if abs(deviations(found)) <= DEVIATIONS else f"**{told}**",
         "–" if due is None else f"{due:.2f}",
         f"{exact(found, 'best'):.2f}",
-        f"{found['seconds']:.0f}",
-        f"{plain.get((engine, found['temperature']), 0):.0f}",
+        *(f"{some:.0f}" for some in seconds),
     )

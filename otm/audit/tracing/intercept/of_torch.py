@@ -317,13 +317,13 @@ class _Shadows:
         """Return the objects beside a tensor, None at plain elements, or None if all are."""
         if not self._of or not tensor.numel():
             return None
-        found = self._of.get(tensor.untyped_storage().data_ptr())
-        if found is None:
+        beside = self._beside(tensor, needed=False)
+        if beside is None:
             return None
         if tensor.numel() == 1:
-            thing = found[1][tensor.storage_offset()]
+            thing = beside[tensor.storage_offset()]
             return _objects([thing], tuple(tensor.shape)) if _is_open(thing) else None
-        view = _seen_as(found[1], tensor)
+        view = _seen_as(beside, tensor)
         return view if _open(view).any() else None
 
     def put(self, tensor: Any, objects: Any) -> Any:
@@ -333,12 +333,10 @@ class _Shadows:
         found = np.asarray(objects, dtype=object).reshape(tuple(tensor.shape))
         if found.size == 1:
             return self._put_one(tensor, found.item())
-        hidden, storage = _open(found), tensor.untyped_storage()
-        key = storage.data_ptr()
-        if hidden.any() and key not in self._of:
-            self._of[key] = storage, _none_beside(storage, tensor)
-        if key in self._of:
-            _seen_as(self._of[key][1], tensor)[...] = np.where(hidden, found, np.asarray(None))
+        hidden = _open(found)
+        beside = self._beside(tensor, needed=bool(hidden.any()))
+        if beside is not None:
+            _seen_as(beside, tensor)[...] = np.where(hidden, found, np.asarray(None))
         plain = _each(lambda thing: thing is not None, found).astype(bool) & ~hidden
         memory = tensor.detach()
         if plain.any():
@@ -349,14 +347,21 @@ class _Shadows:
             memory.masked_fill_(self.torch.from_numpy(hidden).to(tensor.device), math.nan)
         return tensor
 
+    def _beside(self, tensor: Any, *, needed: bool) -> Objects | None:
+        """Return the objects beside a tensor's storage, made if needed; None if there are none."""
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr()
+        if needed and key not in self._of:
+            size = storage.nbytes() // tensor.element_size()
+            self._of[key] = storage, np.full(size, None, dtype=object)
+        return self._of[key][1] if key in self._of else None
+
     def _put_one(self, tensor: Any, thing: Any) -> Any:
         """Store the element of a tensor of one, which most numbers of a verifier are."""
-        hidden, storage = _is_open(thing), tensor.untyped_storage()
-        key = storage.data_ptr()
-        if hidden and key not in self._of:
-            self._of[key] = storage, _none_beside(storage, tensor)
-        if key in self._of:
-            self._of[key][1][tensor.storage_offset()] = thing if hidden else None
+        hidden = _is_open(thing)
+        beside = self._beside(tensor, needed=hidden)
+        if beside is not None:
+            beside[tensor.storage_offset()] = thing if hidden else None
         if not hidden and thing is not None:
             tensor.detach().fill_(thing)
         elif hidden and tensor.is_floating_point():
@@ -443,10 +448,11 @@ class _Shadows:
         """Execute an operation, and follow any draw or read of elements with a shadow."""
         operation = _described(func)
         drawn = operation.plain.removesuffix("_like")
-        if self._quiet or not (self._of or operation.random or drawn in TORCH):
+        random = operation.random or drawn in TORCH
+        if self._quiet or not (self._of or random):
             return func(*args, **kwargs)
-        shadows = [] if operation.random or drawn in TORCH else self._shadows_among(args, kwargs)
-        if not (shadows or operation.random or drawn in TORCH):
+        shadows = [] if random else self._shadows_among((*args, *kwargs.values()))
+        if not (shadows or random):
             return func(*args, **kwargs)
         given = operation.defaults | dict(zip(operation.names, args, strict=False)) | kwargs
         call = _Call(operation, functools.partial(func, *args, **kwargs), given)
@@ -467,19 +473,13 @@ class _Shadows:
         things = (thing for shadow in shadows for thing in shadow.flat)
         return self._computed(call, any(isinstance(thing, TracedNumber) for thing in things))
 
-    def _shadows_among(self, args: Any, kwargs: Any) -> list[Objects]:
+    def _shadows_among(self, things: Any) -> list[Objects]:
         """Return the shadows among the arguments of an operation."""
-        found = (
-            self.shadow(thing)
-            for thing in _flat((*args, *kwargs.values()))
-            if isinstance(thing, self.torch.Tensor)
-        )
+        found = map(self.shadow, self._tensors(things))
         return [shadow for shadow in found if shadow is not None]
 
-    def _tensors(self, call: _Call) -> list[Any]:
-        return [
-            thing for thing in _flat(call.given.values()) if isinstance(thing, self.torch.Tensor)
-        ]
+    def _tensors(self, things: Any) -> list[Any]:
+        return [thing for thing in _flat(things) if isinstance(thing, self.torch.Tensor)]
 
     def _computed(self, call: _Call, numbers: bool) -> Any:
         """Follow an operation on open elements.
@@ -502,7 +502,7 @@ class _Shadows:
             self.note_precision(*given.values())
             operands = [self.elements(given.get(name)) for name in entry.operands]
             return self.put(call.execute(), _each(entry.element, *operands))
-        if self._settled(self._tensors(call)):
+        if self._settled(self._tensors(call.given.values())):
             return call.execute()
         raise self.draws.abort(f"torch.{plain} on random numbers")
 
@@ -677,11 +677,6 @@ class _Shadows:
         if any(isinstance(thing, self.torch.Tensor) for thing in parameters.values()):
             raise self.draws.abort(f"torch.{name} with tensors has no branches")
         return None, parameters
-
-
-def _none_beside(storage: Any, tensor: Any) -> Objects:
-    """Return None for every element of a storage."""
-    return np.full(storage.nbytes() // tensor.element_size(), None, dtype=object)
 
 
 def _seen_as(objects: Objects, tensor: Any) -> Objects:
