@@ -149,7 +149,7 @@ def is_loading() -> bool:
 
 
 def loading_seconds() -> float:
-    """Return the CPU seconds that loading took so far: no answer's, as the next has them free."""
+    """Return the CPU seconds that loading took in this process so far."""
     return _spent
 
 
