@@ -32,6 +32,7 @@ SUITES = (
     "readers",
     "first_use",
     "compare",
+    "table",
 )
 _VERSIONS = {
     "ott": ("jax", "ott-jax"),
@@ -51,7 +52,7 @@ _NEEDS = {
     "gbv": "torch",
 }
 _INSTALL = {"ott": ": pip install --group ott"}
-_BESIDE = ("kernels", "readers", "first_use", "compare")
+_BESIDE = ("kernels", "readers", "first_use", "compare", "table")
 """Suites that time another revision as well."""
 
 _CODE = ("gbv",)

@@ -71,25 +71,16 @@ def _chunk(
             for z in (draft, target)
         )
     values = []
-    orders: dict[int, list[NDArray[np.int64]]] = {}
     reserve(_ARRAYS * draft.shape[0] * draft.shape[1])
     on_host = isinstance(draft, np.ndarray)
     by_rows = on_host and compiled("otm.table.compiled.driver", seconds=0.0) is not None
     laws = distributions if by_rows else _processed
-    for setting, (p, log_p), (q, log_q) in zip(
-        settings,
+    for (p, log_p), (q, log_q) in zip(
         laws(draft, [setting.draft for setting in settings]),
         laws(target, [setting.target for setting in settings]),
         strict=True,
     ):
-        # Where nothing is dropped the logarithm of q/p is that of the logits, divided by the
-        # temperature: one order for all.
-        alike = (
-            log_p is not None
-            and log_q is not None
-            and setting.draft.temperature == setting.target.temperature
-        )
-        table = unchecked_table(p, q, log_p, log_q, wanted, orders=orders if alike else None)
+        table = unchecked_table(p, q, log_p, log_q, wanted)
         parts = [table.values, *(table.description[name][None] for name in wanted.descriptions)]
         values.append(
             np.concatenate([x if isinstance(x, np.ndarray) else x.cpu().numpy() for x in parts])

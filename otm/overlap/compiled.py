@@ -39,8 +39,10 @@ from otm.overlap.walk import (
     kseq_group,
     kseq_root,
     late_matches,
+    lay_out,
     list_tokens,
     refine_optima,
+    sort_row,
     sort_tokens,
 )
 
@@ -88,7 +90,7 @@ def matches(p: Floats, q: Floats, sizes: Sequence[Containment]) -> Floats:
     cs, ks = np.array([float(c) for c, _ in sizes]), np.array([k for _, k in sizes])
     values = np.empty((len(p), len(sizes)))
     reserve(16 * p.shape[1])
-    _matches_of_rows(p, q, cs, ks, _room(p.shape[1], most=1), _sums(), values)
+    _matches_of_rows(p, q, cs, ks, values)
     return values.T
 
 
@@ -117,9 +119,9 @@ class Lumps:
         return self._groups.tokens[: starts[-1]], np.diff(starts)
 
 
-def _room(width: int, *, most: int = _MOST_IN_ORDER) -> Groups:
-    """Allocate the arrays for a row of a width, with room to order one token in `most`."""
-    listed = width // most + 1
+def _room(width: int) -> Groups:
+    """Allocate the arrays for a row of a width, with room to order one token in a few."""
+    listed = width // _MOST_IN_ORDER + 1
     return Groups(
         bin=np.empty(width, dtype=np.int16),
         sizes=np.empty(NUM_BINS, dtype=np.int64),
@@ -217,12 +219,12 @@ def _order(p: Floats, q: Floats, groups: Groups, n: int, wanted: Flags) -> bool:
     return True
 
 
-@compile_once(types.void(ROWS, ROWS, *SIZES, *_ROOM, TABLE))
-def _matches_of_rows(
-    p: Floats, q: Floats, cs: Floats, ks: Integers, groups: Groups, sums: Floats, values: Floats
-) -> None:
-    every = np.ones((1, NUM_BINS), dtype=np.bool_)
+@compile_once(types.void(ROWS, ROWS, *SIZES, TABLE))
+def _matches_of_rows(p: Floats, q: Floats, cs: Floats, ks: Integers, values: Floats) -> None:
+    tokens = np.empty(p.shape[1], dtype=np.int64)
+    ratios = np.empty(p.shape[1] + 1, dtype=np.int64)
+    opened = np.empty((4, (p.shape[1] + BLOCK - 1) // BLOCK * BLOCK))
     for r in range(len(p)):
-        n = _group(p[r], q[r], groups, sums)
-        _order(p[r], q[r], groups, n, every)
-        late_matches(p[r], q[r], groups.tokens[: groups.starts[n]], cs, ks, values[r])
+        live = sort_row(p[r], q[r], ratios, tokens)
+        lay_out(p[r], q[r], tokens, opened)
+        late_matches(opened, ratios, live, cs, ks, values[r])

@@ -19,8 +19,8 @@ best edge are passed over.
 Questions about whole rows use fixed bins (`otm.overlap.compiled`). `otm.table` fits its bins to the
 row, or makes groups of the stretches of a row that it has sorted for the races.
 
-Every sum keeps what its additions round off, so that the values are more accurate than those of
-running sums, and do not depend on V.
+Every sum keeps what its additions round off, those of a race for each piece of it, so that the
+values are more accurate than those of running sums, and do not depend on V.
 """
 
 from __future__ import annotations
@@ -57,7 +57,13 @@ TABLE, INTEGERS, FLAGS = types.float64[:, ::1], types.int64[::1], types.boolean[
 SIZES = types.float64[::1], INTEGERS  # c and k of each `Containment`
 
 FAST = frozenset({"reassoc", "contract", "nsz"})
+_INFINITE = np.int64(0x7FF0000000000000)  # ∞ as bits
+_SAMPLED, _SHORT = (
+    1024,
+    32,
+)  # keys that tell how far steps reach; what insertion alone puts in order
 _ALIKE = 1.0 - 2.0**-47  # ratios that differ by less, as rounding leaves equal ones, count as equal
+PIECE = 32  # terms of a race that are added in any order, before what is rounded off is kept
 _STRAND = BLOCK // 4  # an addition waits for the one before it: four running sums side by side
 
 
@@ -72,7 +78,8 @@ class Groups(NamedTuple):
         starts: where each group begins in `tokens`, and where the last one ends.
         is_sorted: whether a group's tokens are in order themselves.
         ends: a line for each of `LINES`.
-        opened: room for one group in order: p, q, and P and Q up to and with each token.
+        opened: room for one group in order, or a whole row: p, q, and P and Q up to and with each
+            token.
     """
 
     bin: Places
@@ -269,46 +276,102 @@ def _ratio(p: float, q: float) -> float:
     return q / p if p > 0 or q > 0 else 0.0
 
 
+@part()
+def _order_key(p: float, q: float) -> int:
+    """Return an integer that rises with q/p: its bits, or -1 of a token without mass."""
+    key = bits(abs(q / p))
+    return key if (p > 0) | (q > 0) else -1
+
+
+@part()
+def _insert(keys: Integers, tokens: Integers, begin: int, end: int, gap: int) -> None:
+    """Sort each gap-th of a stretch by descending key, by insertion."""
+    for t in range(begin + gap, end):
+        key = keys[t]
+        if keys[t - gap] < key:
+            token, u = tokens[t], t
+            while u >= begin + gap and keys[u - gap] < key:
+                keys[u], tokens[u] = keys[u - gap], tokens[u - gap]
+                u -= gap
+            keys[u], tokens[u] = key, token
+
+
+@part()
+def _place_in_steps(keys: Integers, tokens: Integers) -> None:
+    """Sort tokens by descending key but for neighbours: a counting sort by the leading bits that
+    two steps a token allow, as far as a sample reaches, then Shell's sort of crowded steps.
+    """
+    m, least, most = len(keys), _INFINITE, 0
+    for t in range(0, m, max(m // _SAMPLED, 1)):
+        if 0 < keys[t] < _INFINITE:
+            least, most = min(least, keys[t]), max(most, keys[t])
+    least = min(least, most)
+    # Ratios of infinity, of 0 and tokens without mass have steps of their own, however many.
+    shift, last = 0, 2 * m + 7
+    while (most >> shift) - (least >> shift) > last - 7:
+        shift += 1
+    step, ends = np.empty(m, dtype=np.int32), np.zeros(last + 1, dtype=np.int32)
+    for t in range(m):
+        b = min(max((most >> shift) + 2 - (keys[t] >> shift), 1), last - 2)
+        step[t] = 0 if keys[t] >= _INFINITE else last - 1 - keys[t] if keys[t] <= 0 else b
+    for t in range(m):
+        ends[np.uint32(step[t])] += 1
+    begin = crowd = 0
+    for b in range(last + 1):
+        size = ends[b]
+        ends[b] = begin
+        begin += size
+        crowd = max(crowd, size)
+    moved, values = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64)
+    for t in range(m):
+        at = ends[np.uint32(step[t])]
+        ends[np.uint32(step[t])] = at + 1
+        moved[np.uint32(at)], values[np.uint32(at)] = tokens[t], keys[t]
+    for t in range(m):
+        keys[t], tokens[t] = values[t], moved[t]
+    if crowd > _SHORT:
+        for b in range(1, last - 1):
+            gap = (ends[b] - ends[b - 1]) // 2 if ends[b] - ends[b - 1] > _SHORT else 0
+            while gap > 1:
+                _insert(keys, tokens, ends[b - 1], ends[b], gap)
+                gap = gap * 5 // 11
+
+
+@compile_once(types.void(INTEGERS, INTEGERS), inside=True)
+def _sort(keys: Integers, tokens: Integers) -> None:
+    """Sort tokens by descending key, and the keys."""
+    if len(keys) > _SHORT:
+        _place_in_steps(keys, tokens)
+    _insert(keys, tokens, 0, len(keys), 1)
+
+
 @compile_once(types.void(ROW, ROW, INTEGERS), inside=True)
 def sort_tokens(p: Floats, q: Floats, tokens: Integers) -> None:
-    """Sort tokens by descending q/p: counting into as many steps as tokens, then within steps."""
-    m = len(tokens)
-    ratio, least, most = np.empty(m), np.inf, 0.0
-    for t in range(m):
-        token: int = tokens[t]
-        ratio[t] = _ratio(p[token], q[token])
-        least, most = min(least, ratio[t]), max(most, ratio[t])
-    if least == most:
-        return
-    # Counting sort by the step of the ratio between the extremes.
-    scale = (m - 1) / (most - least)
-    if not 0.0 < scale < np.inf:
-        scale = 0.0  # the bin of unlimited ratios: one step
-    step, ends = np.empty(m, dtype=np.int64), np.zeros(m + 1, dtype=np.int64)
-    for t in range(m):
-        step[t] = int((most - ratio[t]) * scale) if scale > 0 else 0
-        ends[step[t] + 1] += 1
-    for b in range(m):
-        ends[b + 1] += ends[b]
-    moved, values = np.empty(m, dtype=np.int64), np.empty(m)
-    for t in range(m):
-        moved[ends[step[t]]], values[ends[step[t]]] = tokens[t], ratio[t]
-        ends[step[t]] += 1
-    # Shell's sort of each step, which now ends at ends[b].
-    begin = 0
-    for b in range(m):
-        gap = max((ends[b] - begin) // 2, 1)
-        while gap > 0:
-            for t in range(begin + gap, ends[b]):
-                value, token, u = values[t], moved[t], t
-                while u >= begin + gap and values[u - gap] < value:
-                    values[u], moved[u] = values[u - gap], moved[u - gap]
-                    u -= gap
-                values[u], moved[u] = value, token
-            gap = gap * 5 // 11 if gap > 2 else gap - 1
-        begin = ends[b]
-    for t in range(m):
-        tokens[t] = moved[t]
+    """Sort tokens by descending q/p, those without mass last."""
+    keys = np.empty(len(tokens), dtype=np.int64)
+    for t in range(len(tokens)):
+        keys[t] = _order_key(p[np.uint64(tokens[t])], q[np.uint64(tokens[t])])
+    _sort(keys, tokens)
+
+
+@compile_once(types.int64(ROW, ROW, INTEGERS, INTEGERS), inside=True)
+def sort_row(p: Floats, q: Floats, ratios: Integers, tokens: Integers) -> int:
+    """Fill all tokens by descending q/p and the bits of these, with room for one more; tokens
+    without mass come last, as -1. Return how many have mass.
+    """
+    live = 0
+    for t in range(len(p)):
+        tokens[t], ratios[t] = t, _order_key(p[t], q[t])
+        live += ratios[t] >= 0
+    _sort(ratios[: len(p)], tokens)
+    return live
+
+
+@part()
+def _add(total: float, rest: float, x: float) -> tuple[float, float]:
+    """Return a sum and what its additions have rounded off."""
+    after = total + x
+    return after, rest + ((total - after) + x)
 
 
 @part()
@@ -316,29 +379,53 @@ def _run_up(mass: Floats, before: float, running: Floats) -> None:
     """Fill the running sums of a group, in strands for a whole block."""
     n = len(mass)
     if n == BLOCK:
-        a = b = c = d = 0.0
+        a = b = c = d = rest_a = rest_b = rest_c = rest_d = 0.0
         for j in range(_STRAND):
-            a += mass[j]
-            b += mass[_STRAND + j]
-            c += mass[2 * _STRAND + j]
-            d += mass[3 * _STRAND + j]
-            running[j], running[_STRAND + j] = a, b
-            running[2 * _STRAND + j], running[3 * _STRAND + j] = c, d
-        second = before + a
-        third = second + b
-        fourth = third + c
+            a, rest_a = _add(a, rest_a, mass[j])
+            b, rest_b = _add(b, rest_b, mass[_STRAND + j])
+            c, rest_c = _add(c, rest_c, mass[2 * _STRAND + j])
+            d, rest_d = _add(d, rest_d, mass[3 * _STRAND + j])
+            running[j], running[_STRAND + j] = a + rest_a, b + rest_b
+            running[2 * _STRAND + j], running[3 * _STRAND + j] = c + rest_c, d + rest_d
+        second = before + (a + rest_a)
+        third = second + (b + rest_b)
+        fourth = third + (c + rest_c)
         for j in range(_STRAND):
             running[j] += before
             running[_STRAND + j] += second
             running[2 * _STRAND + j] += third
             running[3 * _STRAND + j] += fourth
     else:
-        rest = 0.0  # what the additions have rounded off: a group may be long
+        rest = 0.0
         for j in range(n):
-            after = before + mass[j]
-            rest += (before - after) + mass[j]
-            before = after
+            before, rest = _add(before, rest, mass[j])
             running[j] = before + rest
+
+
+@part(FAST)
+def _sum(mass: Floats) -> float:
+    total = 0.0
+    for j in range(len(mass)):
+        total += mass[j]
+    return total
+
+
+@compile_once(types.void(ROW, ROW, INTEGERS, TABLE), inside=True)
+def lay_out(p: Floats, q: Floats, tokens: Integers, opened: Floats) -> None:
+    """Fill p, q, and P and Q up to and with each token, of tokens in order; `opened` is as long as
+    whole blocks, and 0 after the last token.
+    """
+    for line in range(2):
+        masses, mass, running = (p, q)[line], opened[line], opened[2 + line]
+        for t in range(len(tokens)):
+            mass[t] = masses[np.uint64(tokens[t])]
+        for t in range(len(tokens), len(mass)):
+            mass[t] = 0.0
+        before = rest = 0.0
+        for start in range(0, len(mass), BLOCK):
+            end = start + BLOCK
+            _run_up(mass[start:end], before + rest, running[start:end])
+            before, rest = _add(before, rest, _sum(mass[start:end]))
 
 
 @compile_once(types.int64(ROW, ROW, GROUPS, types.int64), inside=True)
@@ -569,48 +656,112 @@ def recursive_rejection(
         values[i] = 1.0 - rejected
 
 
-@compile_once(types.void(ROW, ROW, INTEGERS, *SIZES, types.float64[::1]), inside=True)
-def late_matches(
-    p: Floats, q: Floats, tokens: Integers, cs: Floats, ks: Integers, values: Floats
-) -> None:
-    """Fill Σ q (1 − (1 − h)^k) for each size, over tokens in order (`otm.races`).
+@part()
+def _cut_merge(ratios: Integers, levels: Integers, n: int, steps: int) -> tuple[int, int]:
+    """Return how many levels and how many ratios the first steps of a merge take."""
+    low, high = max(steps - n, 0), min(steps, n)
+    while low < high:
+        y = (low + high) // 2
+        low, high = (y + 1, high) if ratios[y] >= levels[steps - y - 1] else (low, y)
+    return steps - low, low
 
-    h = 1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) at t = q/(c p): for each
-    size a walk down the ratios, on which a token is met twice, at its own ratio and at c times
-    less.
+
+@part()
+def _merge(ratios: Integers, levels: Integers, place: Integers, x: int, y: int) -> tuple[int, int]:
+    """Take the next ratio if it is at least the next level, else the level; a jump would be
+    guessed wrong as a rule.
     """
-    columns, n = np.empty((5, len(tokens) + 3)), 0
-    mass, target, ratio, below, above = columns
-    before, before_of_target, rest, rest_of_target = 0.0, 0.0, 0.0, 0.0
-    for token in tokens:
-        mass[n], target[n] = p[np.uint64(token)], q[np.uint64(token)]
-        n += mass[n] > 0 or target[n] > 0  # one without mass has no ratio
-    for j in range(n):
-        ratio[j] = target[j] / mass[j]
-        after, after_of_target = before + mass[j], before_of_target + target[j]
-        rest += (before - after) + mass[j]
-        rest_of_target += (before_of_target - after_of_target) + target[j]
-        before, before_of_target = after, after_of_target
-        below[j], above[j] = before + rest, before_of_target + rest_of_target
-    for j in range(n):
-        below[j] = max((before + rest) - below[j], 0.0)
-    ratio[n : n + 3] = -1.0
-    met, matched, lost = np.zeros_like(ks), np.zeros_like(cs), np.zeros_like(cs)
-    for j in range(n):
-        for i, c in enumerate(cs):  # side by side: each walk waits for its own loads
-            level, last, more = ratio[j] / c, met[i], 3
-            while more == 3:  # three at a time without a branch, which is guessed wrong as a rule
-                # from 0 on: interpreted, two truths add up to one
-                more = 0 + (ratio[last + 1] >= level) + (ratio[last + 2] >= level)
-                more += ratio[last + 3] >= level
-                last += more
-            met[i] = last
-            share = target[j] / (level * below[last] + above[last])
-            if ks[i] > 1:
-                share = target[j] * accept(share / target[j], ks[i])
-            if share == share:  # NaN: ∞·0, where p is 0 or subnormal
-                after = matched[i] + share
-                lost[i] += (matched[i] - after) + share
-                matched[i] = after
-    for i in range(len(cs)):
-        values[i] = matched[i] + lost[i]
+    place[np.uint64(x)] = y
+    taken = 0 + (ratios[np.uint64(y)] >= levels[np.uint64(x)])
+    return x + 1 - taken, y + taken
+
+
+@part()
+def _count_above(ratios: Integers, levels: Integers, n: int, place: Integers) -> None:
+    """Fill, for each of n descending levels, how many of n descending ratios are at least as large.
+
+    Both have room for one number more.
+    """
+    ratios[n], levels[n] = -1, -2  # a list that is through waits for the other
+    length = n // 2
+    # Four stretches of the merge side by side: a step waits for the one before it.
+    x1, y1 = first = _cut_merge(ratios, levels, n, length)
+    x2, y2 = second = _cut_merge(ratios, levels, n, 2 * length)
+    x3, y3 = third = _cut_merge(ratios, levels, n, 3 * length)
+    x0 = y0 = 0
+    for _ in range(length):
+        x0, y0 = _merge(ratios, levels, place, x0, y0)
+        x1, y1 = _merge(ratios, levels, place, x1, y1)
+        x2, y2 = _merge(ratios, levels, place, x2, y2)
+        x3, y3 = _merge(ratios, levels, place, x3, y3)
+    # The end of a stretch has written where the next one starts.
+    for x, y in first, second, third:
+        end = min(x + 1, n)
+        while x < end:
+            x, y = _merge(ratios, levels, place, x, y)
+    while x3 < n:
+        x3, y3 = _merge(ratios, levels, place, x3, y3)
+
+
+@part(FAST)
+def _add_matches(
+    target: Floats, level: Integers, place: Integers, above_p: Floats, above_q: Floats, whole: float
+) -> float:
+    """Return the Σ q h of a piece."""
+    total = 0.0
+    for j in range(len(target)):
+        at = np.uint64(place[j] - 1)  # a token is above its own level
+        below = max(whole - above_p[at], 0.0)
+        share = target[j] / (number(level[j]) * below + above_q[at])
+        total += share if share == share else 0.0  # NaN: ∞·0, where p is 0 or subnormal
+    return total
+
+
+@part()
+def _add_late_matches(
+    target: Floats,
+    level: Integers,
+    place: Integers,
+    above_p: Floats,
+    above_q: Floats,
+    whole: float,
+    k: int,
+) -> float:
+    """Return the Σ q (1 − (1 − h)^k) of a piece."""
+    total = rest = 0.0
+    for j in range(len(target)):
+        at = np.uint64(place[j] - 1)
+        below = max(whole - above_p[at], 0.0)
+        share = target[j] * accept(1.0 / (number(level[j]) * below + above_q[at]), k)
+        total, rest = _add(total, rest, share if share == share else 0.0)
+    return total + rest
+
+
+@compile_once(types.void(TABLE, INTEGERS, types.int64, *SIZES, types.float64[::1]), inside=True)
+def late_matches(
+    opened: Floats, ratios: Integers, n: int, cs: Floats, ks: Integers, values: Floats
+) -> None:
+    """Fill Σ q (1 − (1 − h)^k) for each size, over n tokens with mass in order (`sort_row`,
+    `lay_out`).
+
+    h = 1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) at t = q/(c p)
+    (`otm.races`): for each c the tokens are merged with themselves at c times less.
+    """
+    target, above_p, above_q = opened[1], opened[2], opened[3]
+    level, place = np.empty(n + 1, dtype=np.int64), np.empty(n + 1, dtype=np.int64)
+    for i, c in enumerate(cs):
+        inverse = 1.0 / c
+        for j in range(n):
+            level[j] = bits(number(ratios[j]) * inverse)
+        _count_above(ratios, level, n, place)
+        matched = lost = 0.0
+        for start in range(0, n, PIECE):
+            end = min(start + PIECE, n)
+            piece = target[start:end], level[start:end], place[start:end], above_p, above_q
+            share = (
+                _add_matches(*piece, above_p[n - 1])
+                if ks[i] == 1
+                else _add_late_matches(*piece, above_p[n - 1], ks[i])
+            )
+            matched, lost = _add(matched, lost, share)
+        values[i] = matched + lost

@@ -473,17 +473,14 @@ def unchecked_table(
     log_draft: Array | None,
     log_target: Array | None,
     wanted: RequestedColumns,
-    *,
-    orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> AcceptanceTable:
     """Return the table of distributions that need no check, for example from a softmax.
 
     Compiled rows need not be divided by their sums. Logarithms are finite, and read by compiled
-    rows of float64 too. `orders` is empty at first and given to each table whose rows have the same
-    order of q/p, as logits at several temperatures have.
+    rows of float64 too.
     """
     threads = num_threads(p)  # callers that share their work out do so themselves
-    return _table(p, q, log_draft, log_target, wanted, threads, read_logs=True, orders=orders)[0]
+    return _table(p, q, log_draft, log_target, wanted, threads, read_logs=True)[0]
 
 
 def _table(
@@ -495,7 +492,6 @@ def _table(
     threads: int | None,
     *,
     read_logs: bool = False,
-    orders: dict[int, list[NDArray[np.int64]]] | None = None,
 ) -> tuple[AcceptanceTable, NDArray[np.float64] | None]:
     """Return the table and, for compiled rows, the sums `(2, rows)` by which the rows were divided,
     NaN where an entry is negative.
@@ -516,7 +512,8 @@ def _table(
     seconds = VALUE_SECONDS * count * width * num_values
     # loaded once, before threads ask for it
     fast = None if views is None else compiled(_DRIVER, seconds=seconds)
-    reserve((8 if fast is None else 3) * min(step, count) * width)
+    rows = min(step, count)
+    reserve((8 * rows if fast is None else 3 * rows + 16) * width)
     if threads is None:
         threads = _num_cores() if isinstance(p, np.ndarray) else num_threads(p)
     pieces = share(
@@ -525,7 +522,6 @@ def _table(
             [flat[i][start : start + step, :] if i in flat else None for i in range(4)],
             wanted,
             read_logs,
-            None if orders is None else orders.setdefault(start, []),
         ),
         range(0, count, step),
         1 if views is None else threads,
@@ -554,7 +550,6 @@ def _chunk(
     parts: Sequence[Array | None],
     wanted: RequestedColumns,
     read_logs: bool,
-    orders: list[NDArray[np.int64]] | None,
 ) -> Array:
     """Return the values of the columns and then the descriptions, `(columns + descriptions, rows)`,
     for compiled rows with the sums of the rows appended.
@@ -567,7 +562,7 @@ def _chunk(
             else None
         )
         values, described, sums = fast.chunk_values(
-            parts[0], parts[1], wanted.ks, wanted.names, logs, orders
+            parts[0], parts[1], wanted.ks, wanted.names, logs
         )
     else:
         p, q = unit_rows(parts[0]), unit_rows(parts[1])

@@ -101,7 +101,6 @@ class Request(NamedTuple):
     Attributes:
         ks: numbers of drafts, ascending.
         way: how much of the order is needed.
-        packed: whether tokens are packed for a sort; not where the order is known.
         logarithms, powers, late: whether entropies, powers (1 − p)^k and the race for threshold
             races are asked for.
         lossy: the lenience, δ and ε of typical acceptance, the threshold of Fuzzy.
@@ -109,7 +108,6 @@ class Request(NamedTuple):
 
     ks: Integers
     way: int
-    packed: bool
     logarithms: bool
     powers: bool
     late: bool
@@ -136,39 +134,38 @@ class FirstPass(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The places of the tokens of rows: packed for a sort or listed by groups; each token's bin,
-    the bins' sums and sizes.
-    """
+    """The bins of the tokens of rows, and the bins' sums and sizes."""
 
-    order: Integers
     place: NDArray[np.int16]
     sums: Floats
     sizes: Integers
 
 
 class Buffers(NamedTuple):
-    """Scratch arrays for one row: blocks, moments, sums by block, and the fields of `Groups`."""
+    """Scratch arrays for one row: blocks, moments, sums by block, the fields of `Groups`, and the
+    ratios' bits.
+    """
 
     work: Floats
     moments: Floats
     parts: Floats
     bins: Integers
+    tokens: Integers
     starts: Integers
     is_sorted: Flags
     ends: Floats
     opened: Floats
     wanted: Flags
+    ratios: Integers
 
 
 _LINE, _FLAGS = types.int64[::1], types.boolean[::1]
-REQUEST = types.NamedTuple((_LINE, types.int64, *(types.boolean,) * 4, types.float64[::1]), Request)
+REQUEST = types.NamedTuple((_LINE, types.int64, *(types.boolean,) * 3, types.float64[::1]), Request)
 RESULTS = types.NamedTuple((TABLE, CUBE, TABLE), RowResults)
 FIRST_PASS = types.NamedTuple((TABLE, _LINE, COUNTS, CUBE), FirstPass)
-LAYOUT = types.NamedTuple(
-    (COUNTS, types.int16[:, ::1], types.float64[:, :, :, ::1], COUNTS), Layout
-)
+LAYOUT = types.NamedTuple((types.int16[:, ::1], types.float64[:, :, :, ::1], COUNTS), Layout)
 BUFFERS = types.NamedTuple(
-    (TABLE, TABLE, TABLE, _LINE, _LINE, _FLAGS, TABLE, TABLE, types.boolean[:, ::1]),
+    (TABLE, TABLE, TABLE, _LINE, _LINE, _LINE, _FLAGS, TABLE, TABLE, types.boolean[:, ::1], _LINE),
     Buffers,
 )
 

@@ -64,7 +64,6 @@ def chunk_values(
     ks: Sequence[int],
     wanted: Collection[str],
     logs: tuple[Floats, Floats] | None = None,
-    orders: list[Integers] | None = None,
 ) -> tuple[dict[tuple[str, int], Floats], dict[str, Floats], Floats]:
     """Return the values of a chunk `(rows, V)`, the descriptions, and the sums that separate
     distributions from other rows; `ks` ascending.
@@ -75,8 +74,6 @@ def chunk_values(
         wanted: stems of columns and names of descriptions; what else is returned may be wrong.
         logs: logarithms of p and q in float64 where a softmax has left them, finite everywhere;
             read where p and q are distributions as they stand.
-        orders: the order of q/p that other distributions of these tokens have left, who have the
-            same, or room for this one.
 
     Returns:
         Values by (stem of the column, k); descriptions by name; and `(2, rows)`, Σ p and Σ q, NaN
@@ -94,7 +91,6 @@ def chunk_values(
     names = set(wanted)
     request = Request(
         ks=np.asarray(ks, dtype=np.int64),
-        packed=bool(names & RACES),
         way=IN_ORDER if names & RACES else IN_GROUPS if names & _PLACED else BY_READING,
         logarithms=bool(names & LOGARITHMIC),
         powers=bool(names & _RAISED),
@@ -102,7 +98,7 @@ def chunk_values(
         lossy=_LOSSY,
     )
     with quiet():  # compiled code never warns, but numba may be told not to compile
-        results, sums = _results(p, q, request, logs, orders)
+        results, sums = _results(p, q, request, logs)
     values = {
         (stem, k): results.per_k[i, j] for i, stem in enumerate(PER_K) for j, k in enumerate(ks)
     }
@@ -117,7 +113,6 @@ def _results(
     q: NDArray[np.floating],
     request: Request,
     logs: tuple[Floats, Floats] | None,
-    orders: list[Integers] | None,
 ) -> tuple[RowResults, Floats]:
     """Return the values of rows, and the sums of the rows.
 
@@ -128,15 +123,8 @@ def _results(
         wide_p, wide_q, *known = (
             np.require(a, np.float64, ["C", "A"]) for a in (p, q, *(logs or ()))
         )
-        batch = _Batch.of(wide_p, wide_q, request, logs=known, order=orders[0] if orders else None)
+        batch = _Batch.of(wide_p, wide_q, request, logs=known)
         if batch.are_distributions():
-            if (
-                orders is not None
-                and not orders
-                and request.way == IN_ORDER
-                and not batch.has_dead()
-            ):
-                orders.append(batch.layout.order)
             return batch.filled(), batch.first_pass.sums[:, [WHOLE_P, WHOLE_Q]].T
         del batch
     (p, sum_p, dead_p), (q, sum_q, dead_q) = (unit_chunk(a) for a in (p, q))
@@ -163,29 +151,16 @@ class _Batch:
     q: Floats
     request: Request
     layout: Layout
-    mask: int
     first_pass: FirstPass
     results: RowResults
     buffers: Buffers
 
     @classmethod
-    def of(
-        cls,
-        p: Floats,
-        q: Floats,
-        request: Request,
-        *,
-        logs: Sequence[Floats] = (),
-        order: Integers | None = None,
-    ) -> _Batch:
-        """Read rows, with logarithms and the order of tokens where these are known."""
+    def of(cls, p: Floats, q: Floats, request: Request, *, logs: Sequence[Floats] = ()) -> _Batch:
+        """Read rows, with logarithms where these are known."""
         count, width = p.shape
         if request.way == IN_GROUPS and width < _SHORTEST_BINNED:
-            request = request._replace(way=IN_ORDER, packed=True)
-        if request.way == IN_ORDER and order is not None:
-            request = request._replace(packed=False)
-        else:
-            order = None
+            request = request._replace(way=IN_ORDER)
         most, blocks = int(request.ks[-1]), (width + BLOCK - 1) // BLOCK
         grouped, listed = request.way == IN_GROUPS, request.way != BY_READING
         bins = min(1 << (width // _PER_BIN).bit_length(), _MOST_BINS) if grouped else 0
@@ -195,14 +170,10 @@ class _Batch:
             q=q,
             request=request,
             layout=Layout(
-                order=np.empty((count, width if listed else 0), dtype=np.int64)
-                if order is None
-                else order,
                 place=np.empty((count, width if grouped else 0), dtype=np.int16),
                 sums=np.zeros((count, 4, bins, 4)),
                 sizes=np.zeros((count, bins), dtype=np.int64),
             ),
-            mask=(1 << (width - 1).bit_length()) - 1,
             first_pass=FirstPass(
                 sums=np.empty((count, NUM_SUMS)),
                 live=np.empty(count, dtype=np.int64),
@@ -219,11 +190,13 @@ class _Batch:
                 moments=np.empty((2, TERMS)),
                 parts=np.empty((NUM_PARTS, blocks)),
                 bins=np.empty(bins, dtype=np.int64),
+                tokens=np.empty(width if listed else 0, dtype=np.int64),
                 starts=np.empty(ends, dtype=np.int64),
                 is_sorted=np.empty(ends, dtype=np.bool_),
                 ends=np.empty((LINES, ends)),
-                opened=np.empty((4, max(BLOCK, width // _ROOM if grouped else 0))),
+                opened=np.empty((4, max(BLOCK, width // _ROOM) if grouped else blocks * BLOCK)),
                 wanted=np.empty((2 * len(request.ks), ends), dtype=np.bool_),
+                ratios=np.empty(width + 1 if listed else 0, dtype=np.int64),
             ),
         )
         log_p, log_q = logs or (np.empty((0, 0)),) * 2
@@ -234,7 +207,6 @@ class _Batch:
             log_q,
             request,
             batch.layout,
-            batch.mask,
             batch.first_pass,
             batch.results,
             batch.buffers,
@@ -249,71 +221,35 @@ class _Batch:
         """
         sums, near = self.first_pass.sums, 0.75 * SUMS_TO_ONE
         whole = (np.abs(sums[:, [WHOLE_P, WHOLE_Q]] - 1.0) <= near).all()
-        alive = (
-            not self.has_dead()
-            if self.ordered_before
-            else (2 * self.first_pass.live >= self.p.shape[1]).all()
-        )
+        alive = (2 * self.first_pass.live >= self.p.shape[1]).all()
         return bool(whole and not sums[:, SIGNED].any() and alive)
 
-    @property
-    def ordered_before(self) -> bool:
-        """True if other rows have left the order, in which every token has a place."""
-        return self.request.way == IN_ORDER and not self.request.packed
-
-    def has_dead(self) -> bool:
-        """True if a token of any row has no mass at all, and so no place in the order."""
-        return bool((self.first_pass.live < self.p.shape[1]).any())
-
-    def filled(self, *, final: bool = False) -> RowResults:
-        """Fill the columns that need an order, and return all results.
-
-        Args:
-            final: whether rows that seem out of order stay so, as those that are no laws do.
-        """
+    def filled(self) -> RowResults:
+        """Fill the columns that need an order, and return all results."""
         if self.request.way == BY_READING:
             return self.results
-        if self.request.packed:
-            sort_packed(self.layout.order)
         wrong = np.empty(len(self.p), dtype=np.bool_)
         walk_rows(
             self.p,
             self.q,
             self.request,
             self.layout,
-            self.mask,
             self.first_pass,
             self.results,
             wrong,
             self.buffers,
         )
-        for r in np.flatnonzero(wrong).tolist() if not final else ():
+        for r in np.flatnonzero(wrong).tolist():
             self._fill_again(r)
         return self.results
 
     def _fill_again(self, r: int) -> None:
-        """Fill a row again, after a sort of the tokens by the ratios themselves."""
+        """Fill a row again, with all its tokens in order."""
         one = slice(r, r + 1)
-        order = self.layout.order[one]
-        put_in_order(self.p[r], self.q[r], order[0, : self.first_pass.live[r]])
         request = self.request._replace(way=IN_ORDER)
-        again = _Batch.of(self.p[one], self.q[one], request, order=order).filled(final=True)
+        again = _Batch.of(self.p[one], self.q[one], request).filled()
         for mine, new in zip(self.results, again, strict=True):
             mine[..., one] = new
-
-
-def sort_packed(order: Integers) -> None:
-    """Sort each row's entries, p/q with the token's index in the last bits, massless tokens last.
-
-    Non-negative finite floats sort as their bits do, and NumPy's sort of floats is the faster one.
-    """
-    order.view(np.float64).sort(axis=-1)
-
-
-def put_in_order(p: Floats, q: Floats, order: Integers) -> None:
-    """List a row's tokens with mass by the ratios themselves."""
-    with quiet():
-        order[:] = np.argsort(p / q)[: len(order)]  # 0/0, without mass, comes last
 
 
 def unit_chunk(rows: NDArray[Any]) -> tuple[Floats, Floats, Integers]:

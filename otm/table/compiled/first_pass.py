@@ -65,13 +65,6 @@ from otm.table.compiled.common import (
 
 _LIGHT = 1 / 16  # (1 − p)^k with k p below it: the ninth term and those after it are below 2⁻⁵³
 _RATIOS_SAMPLED = 1024  # tokens whose ratios say how far the bins of a row reach
-# Bits of floats: of ∞, of ratios that are sorted as if they were less, and of a token without mass,
-# which comes last.
-_INFINITE, _UNLIMITED, _NOWHERE = (
-    np.int64(0x7FF0000000000000),
-    np.int64(0x7FDFFFFFFFFFFFFF),
-    np.int64(0x7FEFFFFFFFFFFFFF),
-)
 _UNSIGNED = np.int64(0x7FFFFFFFFFFFFFFF)
 _LEAST_RATIO, _MOST_RATIO = (
     np.int64(1023 - 64) << np.int64(52),
@@ -200,17 +193,6 @@ def _naive(whole: float, overlap: float, moments: Floats, ks: Integers, per_k: F
 
 
 @part()
-def _pack(p: Floats, q: Floats, start: int, n: int, mask: int, order: Integers) -> None:
-    """Pack a block's tokens for the sort: p/q with the index in the last bits, massless tokens
-    last.
-    """
-    for j in range(n):
-        ratio = bits(p[j] / q[j]) & _UNSIGNED
-        ratio = _NOWHERE if ratio > _INFINITE else min(ratio, _UNLIMITED)
-        order[start + j] = (ratio & ~mask) | (start + j)
-
-
-@part()
 def _spread(p: Floats, q: Floats, num_bins: int) -> tuple[int, int]:
     """Return the bits of q/p that number the bins of a row, (x >> shift) − first, from a sample of
     the tokens.
@@ -315,7 +297,7 @@ def _of_one_draft(
 
 
 @compile_once(
-    types.void(ROWS, ROWS, ROWS, ROWS, REQUEST, LAYOUT, types.int64, FIRST_PASS, RESULTS, BUFFERS),
+    types.void(ROWS, ROWS, ROWS, ROWS, REQUEST, LAYOUT, FIRST_PASS, RESULTS, BUFFERS),
     fastmath=FAST,
 )
 def read_rows(
@@ -325,7 +307,6 @@ def read_rows(
     known_log_q: Floats,
     request: Request,
     layout: Layout,
-    mask: int,
     first_pass: FirstPass,
     results: RowResults,
     buffers: Buffers,
@@ -333,9 +314,8 @@ def read_rows(
     """Fill the columns that need no order: sums, descriptions, the schemes of one draft, naive,
     naive tree, the most likely tokens.
 
-    In passing the tokens are packed for a sort, in the bits of `mask` their index, or put into
-    groups, `bins` starting at 0. Where logarithms are known they are finite; where not they have no
-    columns.
+    In passing the tokens are put into groups, `bins` starting at 0. Where logarithms are known they
+    are finite; where not they have no columns.
     """
     width = p.shape[1]
     blocks = (width + BLOCK - 1) // BLOCK
@@ -372,9 +352,7 @@ def read_rows(
                 signed += (bits(least_p) < 0) | (bits(least_q) < 0)
                 without_q, without_p, neither = _zeros(block_p, block_q)
                 alone_p, alone_q, dead = alone_p + without_q, alone_q + without_p, dead + neither
-            if request.packed:
-                _pack(block_p, block_q, first, n, mask, layout.order[r])
-            elif request.way == IN_GROUPS:
+            if request.way == IN_GROUPS:
                 add_to_bins(
                     block_p,
                     block_q,

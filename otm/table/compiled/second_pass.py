@@ -29,12 +29,13 @@ from otm.overlap.walk import (
     kseq_group,
     kseq_root,
     late_matches,
+    lay_out,
     list_tokens,
     multiply,
-    open_group,
     part,
     recursive_rejection,
     refine_optima,
+    sort_row,
 )
 from otm.table.compiled.common import (
     BUFFERS,
@@ -78,10 +79,6 @@ from otm.table.compiled.common import (
 
 NARROW = 1 / 64
 
-# Neighbours whose ratios differ by less may stand either way: equal ones after an exponential.
-_OUT_OF_ORDER = 1.0 + 2.0**-45
-_IMMATERIAL = 1e-290  # products of two tokens' masses that have lost their digits
-
 # far beyond the rounding of a divergence, far below what a row usually leaves between it and the
 # threshold
 _UNDECIDED = 1e-9
@@ -92,47 +89,43 @@ _SMALLEST_DIVISOR = 1e-290
 
 @part(at_once=True)
 def _races(
-    p: Floats,
-    q: Floats,
     groups: Groups,
     whole_p: float,
     ks: Integers,
     work: Floats,
     moments: Floats,
     per_k: Floats,
-) -> tuple[float, bool]:
+) -> float:
     """Fill the masses at the blocks' ends, list races, Σ q k h/(1 + (k − 1) h), and the Poisson
-    bound, 1 − Σ q (1 − h)^k.
+    bound, 1 − Σ q (1 − h)^k, of a row that is laid out; return the race, Σ q h.
 
     h = Pr(the draft race is won by this token | the target's is), see `otm.races`, rises along the
     order. On a stretch of it where h = c (1 + y), |y| ≤ 1/64, both are power series in y, whose
     weights are the moments Σ q y^n: of 1/(1 + ρ y), ρ ≤ 1, and of (1 − h)^k, at most 1 in size for
     |y| ≤ 1, so that its coefficients are at most 1.
-
-    Returns:
-        The race, Σ q h, and whether two tokens stand in the wrong order.
     """
-    ends, opened = groups.ends, groups.opened
+    ends, live, hit, power = groups.ends, len(groups.tokens), work[0], work[1]
     clear(moments)
     for i in range(len(ks)):
         per_k[LIST_RACE, i] = per_k[POISSON, i] = 0.0
     race = centre = 0.0
-    swapped = 0
     ends[ABOVE_P, 0] = ends[ABOVE_Q, 0] = 0.0
-    blocks = (len(groups.tokens) + BLOCK - 1) // BLOCK
-    last_p, last_q = 0.0, 0.0
+    blocks = (live + BLOCK - 1) // BLOCK
     # While h changes little from block to block, the sums for all k come from moments about one
     # centre: a pass for each k would cost as much as the sort.
     for b in range(blocks):
-        n = open_group(p, q, groups, b)
-        mass, target, hit, power = opened[0, :BLOCK], opened[1, :BLOCK], work[0], work[1]
-        for j in range(n, BLOCK):
-            mass[j] = target[j] = opened[2, j] = opened[3, j] = 0.0
-        ends[ABOVE_P, b + 1], ends[ABOVE_Q, b + 1] = opened[2, n - 1], opened[3, n - 1]
+        start, n = b * BLOCK, min(BLOCK, live - b * BLOCK)
+        mass, target = (
+            groups.opened[0, start : start + BLOCK],
+            groups.opened[1, start : start + BLOCK],
+        )
+        above_p, above_q = (
+            groups.opened[2, start : start + BLOCK],
+            groups.opened[3, start : start + BLOCK],
+        )
+        ends[ABOVE_P, b + 1], ends[ABOVE_Q, b + 1] = above_p[n - 1], above_q[n - 1]
         ends[HIGH, b], ends[LOW, b] = target[0] / mass[0], target[n - 1] / mass[n - 1]
-        swapped += target[0] * last_p > last_q * mass[0] * _OUT_OF_ORDER + _IMMATERIAL
-        last_p, last_q = mass[n - 1], target[n - 1]
-        swapped += _match(mass, target, opened[2], opened[3], whole_p, hit)
+        _match(mass, target, above_p, above_q, whole_p, hit)
         race += dot(target, hit)
         least, most = hit[0], hit[n - 1]
         if not most <= (1.0 + NARROW) * centre:
@@ -150,25 +143,19 @@ def _races(
     for i, k in enumerate(ks):
         per_k[LIST_RACE, i] *= k
         per_k[POISSON, i] = ends[ABOVE_Q, blocks] - per_k[POISSON, i]
-    return race, swapped > 0
+    return race
 
 
 @part()
 def _match(
     p: Floats, q: Floats, above_p: Floats, above_q: Floats, whole_p: float, hit: Floats
-) -> int:
-    """Fill h = p/(q P(tokens with smaller ratio) + p Q(tokens with at least this ratio)); count
-    swapped neighbours.
-    """
-    swapped = 0
+) -> None:
+    """Fill h = p/(q P(tokens with smaller ratio) + p Q(tokens with at least this ratio))."""
     for j in range(BLOCK):
         h = p[j] / (q[j] * (whole_p - above_p[j]) + p[j] * above_q[j])
         # NaN, 0/0, is p subnormal or 0 under a zero prefix: the probability is at most p. Where p
         # and q are subnormal both products may vanish: h is then ∞.
         hit[j] = min(h, 1.0) if h == h else 0.0
-        before = max(j - 1, 0)
-        swapped += q[j] * p[before] > q[before] * p[j] * _OUT_OF_ORDER + _IMMATERIAL
-    return swapped
 
 
 @part()
@@ -333,7 +320,7 @@ def _by_likely_tokens(
 
 @compile_once(
     types.void(
-        *(ROWS, ROWS, REQUEST, LAYOUT, types.int64),
+        *(ROWS, ROWS, REQUEST, LAYOUT),
         *(FIRST_PASS, RESULTS, types.boolean[::1], BUFFERS),
     ),
     fastmath=FAST,
@@ -343,7 +330,6 @@ def walk_rows(
     q: Floats,
     request: Request,
     layout: Layout,
-    mask: int,
     first_pass: FirstPass,
     results: RowResults,
     wrong: Flags,
@@ -352,16 +338,15 @@ def walk_rows(
     """Fill the columns that take the tokens in descending order of q/p, or in groups in this order;
     without ranks the races are left out.
 
-    A row is wrong, and to be put in order again, if the index took bits that were needed to tell
-    two ratios apart, or if the order inside a group matters that is too long.
+    A row is wrong if the order inside a group matters that is too long.
     """
     ks, lossy, starts, ends = request.ks, request.lossy, buffers.starts, buffers.ends
-    n_ks, is_in_groups = len(ks), request.way == IN_GROUPS
+    n_ks, is_in_groups, tokens = len(ks), request.way == IN_GROUPS, buffers.tokens
     # α* of so many i.i.d. drafts, and then of threshold races.
     best, cs, counts = np.ones((2, 2 * n_ks)), np.ones(2 * n_ks), np.ones(2 * n_ks, dtype=np.int64)
-    late = np.empty(n_ks)
     for i, k in enumerate(ks):
         counts[i], cs[n_ks + i] = k, k
+    late, first_late = np.empty(n_ks), int(ks[0] == 1)  # of c = 1 it is the race itself
     # Everything that needs the order of q/p is read off while the groups of a row are in the cache.
     for r in range(len(p)):
         described, single = results.described[:, r], results.single[:, r]
@@ -370,7 +355,7 @@ def walk_rows(
             layout.place[r],
             layout.sizes[r],
             buffers.bins,
-            layout.order[r] if is_in_groups else layout.order[r, : first_pass.live[r]],
+            tokens if is_in_groups else tokens[: first_pass.live[r]],
             starts,
             buffers.is_sorted,
             ends,
@@ -383,20 +368,20 @@ def walk_rows(
                 buffers.wanted[0, g] = True
             list_tokens(groups, n, buffers.wanted)
         else:
+            live = sort_row(p[r], q[r], buffers.ratios, tokens)
+            lay_out(p[r], q[r], tokens, buffers.opened)
             # The order is known: any stretch of it is a group.
-            tokens = groups.tokens
-            if request.packed:
-                for j in range(len(tokens)):
-                    tokens[j] &= mask
-            n = (len(tokens) + BLOCK - 1) // BLOCK
+            n = (live + BLOCK - 1) // BLOCK
             for g in range(n):
                 starts[g], groups.is_sorted[g] = g * BLOCK, True
-            starts[n] = len(tokens)
-            single[RACE], wrong[r] = _races(
-                p[r], q[r], groups, sums[WHOLE_P], ks, buffers.work, buffers.moments, per_k
-            )
+            starts[n] = live
+            single[RACE] = _races(groups, sums[WHOLE_P], ks, buffers.work, buffers.moments, per_k)
             if request.late:
-                late_matches(p[r], q[r], tokens, cs[n_ks:], counts[n_ks:], late)
+                late[0] = single[RACE]
+                of = slice(n_ks + first_late, 2 * n_ks)
+                late_matches(
+                    buffers.opened, buffers.ratios, live, cs[of], counts[of], late[first_late:]
+                )
                 for i in range(n_ks):  # as in `clear`: a slice takes three seconds to compile
                     per_k[THRESHOLD_RACE, i] = late[i]
             for g in range(n + 1):

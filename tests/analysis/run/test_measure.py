@@ -311,24 +311,14 @@ def test_threads_change_no_value():
     assert np.array_equal(one, two)
 
 
-def test_one_order_serves_every_temperature(monkeypatch):
-    """Of q/p, where both models have the same and nothing is dropped; equal differences in float32
-    are no disorder.
-    """
-    from otm.table.compiled import driver
-
-    sort, sorted_rows = driver.sort_packed, []
-    monkeypatch.setattr(driver, "sort_packed", lambda order: sorted_rows.append(sort(order)))
-    monkeypatch.setattr(driver, "put_in_order", lambda *_: pytest.fail("put in order again"))
+def test_settings_measured_together_have_the_values_that_each_has_alone():
     noise = np.random.default_rng(1).standard_normal((2, 2, 20_000)).astype(np.float32)
     sides, wanted = (3 * noise[0], 3 * noise[0] + noise[1]), RequestedColumns.of((1, 4), None)
     same, own = settings_of([1.0, 0.7, 1.3], [1.0]), settings_of([1.0], [1.0], [1.0, 0.5])
-    together = table_of_logits(*sides, same, wanted)
-    assert len(sorted_rows) == 1
-    alone = [table_of_logits(*sides, [setting], wanted) for setting in same]
-    np.testing.assert_allclose(together, np.concatenate(alone), rtol=0, atol=1e-13)
-    apart = table_of_logits(*sides, own, wanted)
-    np.testing.assert_allclose(apart[1:], table_of_logits(*sides, own[1:], wanted))
+    for settings in (same, own):
+        together = table_of_logits(*sides, settings, wanted)
+        alone = [table_of_logits(*sides, [setting], wanted) for setting in settings]
+        np.testing.assert_array_equal(together, np.concatenate(alone))
 
 
 @pytest.mark.parametrize(

@@ -23,22 +23,9 @@ def test_rows_are_divided_unless_they_sum_to_1_and_have_no_sign():
     assert np.isnan(driver.unit_chunk(rows)[1]).tolist() == [False] * 3 + [True]
 
 
-def test_a_sorted_row_is_put_in_order_where_its_tokens_are_not(
-    monkeypatch,
-):
-    """Be they the first two of a block; ratios that differ by less than the packed index takes."""
-    q, put = np.full((1, 512), 2.0**-9), []
-    p = q.copy()
-    p[0, [10, 20, 30]] = 2.0**-10 + 2.0**-54, 2.0**-10, 2.0**-8 - 2.0**-54
-    monkeypatch.setattr(driver, "put_in_order", lambda p, q, order: put.append(order[:2].tolist()))
-    for row, seen in ((q, []), (p, [[10, 20]])):
-        driver.chunk_values(row, q, [1], ["race_iid"])
-        assert put == seen
-
-
 def test_rows_without_the_races_are_not_sorted(monkeypatch):
-    """But those whose groups are too long to be put in order by hand: nearly equal ratios in the
-    middle, far ones around.
+    """But those whose groups are too long to be put in order: nearly equal ratios in the middle,
+    far ones around.
     """
     rng = np.random.default_rng(8)
     q = np.full((2, 4096), 1 / 4096)
@@ -46,14 +33,15 @@ def test_rows_without_the_races_are_not_sorted(monkeypatch):
     p[1] = q[1] * (1 + 1e-9 * (rng.random(4096) - 0.5))
     p[1, :64] = otm.normalise(np.exp(rng.standard_normal(64))) / 64
     p = otm.normalise(p)
-    sort, put = [], driver.put_in_order
-    monkeypatch.setattr(driver, "sort_packed", lambda order: pytest.fail("sorted"))
-    monkeypatch.setattr(driver, "put_in_order", lambda *row: sort.append(put(*row)))
+    again, fill = [], driver._Batch._fill_again
+    monkeypatch.setattr(
+        driver._Batch, "_fill_again", lambda batch, row: again.append((row, fill(batch, row)))
+    )
     names = ["optimum_iid", "kseq_iid"]
     found = acceptance_table(draft=p, target=q, k=[1, 4], columns=names)
-    assert len(sort) == 1
-    monkeypatch.undo()
+    assert [row for row, _ in again] == [1]
     plain = acceptance_table(draft=p, target=q, k=[1, 4])
+    assert len(again) == 1
     for column in found.columns:
         np.testing.assert_allclose(
             found[column.name], plain[column.name], rtol=0, atol=rounding(4096, column.k)
@@ -77,24 +65,14 @@ def test_what_memory_held_before_changes_nothing(monkeypatch):
         np.testing.assert_array_equal(before, after)
 
 
-def test_ratios_that_differ_in_the_last_bits_only_are_put_in_order(
-    monkeypatch,
-):
+def test_ratios_that_differ_in_the_last_bits_only_are_told_apart():
     rng = np.random.default_rng(6)
     q = np.full((2, 300), 1 / 300)
     p = q * (1 + 2.0**-50 * rng.permutation(300))
-    q[1, ::2] = p[1, ::2] = 0.0  # only tokens with mass are sorted
-    put, seen = driver.put_in_order, []
-    monkeypatch.setattr(
-        driver, "put_in_order", lambda p, q, order: seen.append((put(p, q, order), order.copy()))
-    )
+    q[1, ::2] = p[1, ::2] = 0.0
     found, _, _ = driver.chunk_values(p, q, [1, 3], NAMES)
-    assert [len(order) for _, order in seen] == [300, 150]
-    unit_p, unit_q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
-    for row, (_, order) in enumerate(seen):
-        assert (np.diff(p[row, order] / q[row, order]) >= -(2.0**-50)).all()
-        assert sorted(order.tolist()) == np.flatnonzero(p[row]).tolist()
-        problem = otm.Problem(draft=unit_p[row], target=unit_q[row], law=otm.IID(3))
+    for row, (unit_p, unit_q) in enumerate(zip(otm.normalise(p), otm.normalise(q), strict=True)):
+        problem = otm.Problem(draft=unit_p, target=unit_q, law=otm.IID(3))
         assert abs(
             found["list_race_rule_iid", 3][row] - otm.acceptance(otm.ListRace(), problem, by="rule")
         ) < rounding(300, 3)
