@@ -63,8 +63,7 @@ _SAMPLED, _SHORT = (
     32,
 )  # keys that tell how far steps reach; what insertion alone puts in order
 _ALIKE = 1.0 - 2.0**-47  # ratios that differ by less, as rounding leaves equal ones, count as equal
-PIECE = 32  # terms of a race that are added in any order, before what is rounded off is kept
-_STRAND = BLOCK // 4  # an addition waits for the one before it: four running sums side by side
+PIECE = 32  # terms of a race that are added up before what is rounded off is kept
 
 
 class Groups(NamedTuple):
@@ -301,7 +300,8 @@ def _place_in_steps(keys: Integers, tokens: Integers) -> None:
     """Sort tokens by descending key but for neighbours: a counting sort by the leading bits that
     two steps a token allow, as far as a sample reaches, then Shell's sort of crowded steps.
     """
-    m, least, most = len(keys), _INFINITE, 0
+    m = len(keys)
+    least, most = int(_INFINITE), 0
     for t in range(0, m, max(m // _SAMPLED, 1)):
         if 0 < keys[t] < _INFINITE:
             least, most = min(least, keys[t]), max(most, keys[t])
@@ -374,46 +374,10 @@ def _add(total: float, rest: float, x: float) -> tuple[float, float]:
     return after, rest + ((total - after) + x)
 
 
-@part()
-def _run_up(mass: Floats, before: float, running: Floats) -> None:
-    """Fill the running sums of a group, in strands for a whole block."""
-    n = len(mass)
-    if n == BLOCK:
-        a = b = c = d = rest_a = rest_b = rest_c = rest_d = 0.0
-        for j in range(_STRAND):
-            a, rest_a = _add(a, rest_a, mass[j])
-            b, rest_b = _add(b, rest_b, mass[_STRAND + j])
-            c, rest_c = _add(c, rest_c, mass[2 * _STRAND + j])
-            d, rest_d = _add(d, rest_d, mass[3 * _STRAND + j])
-            running[j], running[_STRAND + j] = a + rest_a, b + rest_b
-            running[2 * _STRAND + j], running[3 * _STRAND + j] = c + rest_c, d + rest_d
-        second = before + (a + rest_a)
-        third = second + (b + rest_b)
-        fourth = third + (c + rest_c)
-        for j in range(_STRAND):
-            running[j] += before
-            running[_STRAND + j] += second
-            running[2 * _STRAND + j] += third
-            running[3 * _STRAND + j] += fourth
-    else:
-        rest = 0.0
-        for j in range(n):
-            before, rest = _add(before, rest, mass[j])
-            running[j] = before + rest
-
-
-@part(FAST)
-def _sum(mass: Floats) -> float:
-    total = 0.0
-    for j in range(len(mass)):
-        total += mass[j]
-    return total
-
-
 @compile_once(types.void(ROW, ROW, INTEGERS, TABLE), inside=True)
 def lay_out(p: Floats, q: Floats, tokens: Integers, opened: Floats) -> None:
     """Fill p, q, and P and Q up to and with each token, of tokens in order; `opened` is as long as
-    whole blocks, and 0 after the last token.
+    whole blocks, and without mass after the last token.
     """
     for line in range(2):
         masses, mass, running = (p, q)[line], opened[line], opened[2 + line]
@@ -422,10 +386,12 @@ def lay_out(p: Floats, q: Floats, tokens: Integers, opened: Floats) -> None:
         for t in range(len(tokens), len(mass)):
             mass[t] = 0.0
         before = rest = 0.0
-        for start in range(0, len(mass), BLOCK):
-            end = start + BLOCK
-            _run_up(mass[start:end], before + rest, running[start:end])
-            before, rest = _add(before, rest, _sum(mass[start:end]))
+        for start in range(0, len(mass), PIECE):
+            base, piece = before + rest, 0.0
+            for t in range(start, start + PIECE):
+                piece += mass[t]
+                running[t] = base + piece
+            before, rest = _add(before, rest, piece)
 
 
 @compile_once(types.int64(ROW, ROW, GROUPS, types.int64), inside=True)
@@ -456,8 +422,11 @@ def open_group(p: Floats, q: Floats, groups: Groups, g: int) -> int:
         opened[0, j] = p[np.uint64(tokens[j])]
     for j in range(n):
         opened[1, j] = q[np.uint64(tokens[j])]
-    _run_up(opened[0, :n], ends[ABOVE_P, g], opened[2, :n])
-    _run_up(opened[1, :n], ends[ABOVE_Q, g], opened[3, :n])
+    for line in range(2):
+        before, rest = ends[ABOVE_P + line, g], 0.0
+        for j in range(n):
+            before, rest = _add(before, rest, opened[line, j])
+            opened[2 + line, j] = before + rest
     return n
 
 
@@ -658,7 +627,7 @@ def recursive_rejection(
 
 @part()
 def _cut_merge(ratios: Integers, levels: Integers, n: int, steps: int) -> tuple[int, int]:
-    """Return how many levels and how many ratios the first steps of a merge take."""
+    """Return the numbers of levels and of ratios that the first steps of a merge take."""
     low, high = max(steps - n, 0), min(steps, n)
     while low < high:
         y = (low + high) // 2
@@ -705,20 +674,6 @@ def _count_above(ratios: Integers, levels: Integers, n: int, place: Integers) ->
 
 @part(FAST)
 def _add_matches(
-    target: Floats, level: Integers, place: Integers, above_p: Floats, above_q: Floats, whole: float
-) -> float:
-    """Return the Σ q h of a piece."""
-    total = 0.0
-    for j in range(len(target)):
-        at = np.uint64(place[j] - 1)  # a token is above its own level
-        below = max(whole - above_p[at], 0.0)
-        share = target[j] / (number(level[j]) * below + above_q[at])
-        total += share if share == share else 0.0  # NaN: ∞·0, where p is 0 or subnormal
-    return total
-
-
-@part()
-def _add_late_matches(
     target: Floats,
     level: Integers,
     place: Integers,
@@ -728,13 +683,13 @@ def _add_late_matches(
     k: int,
 ) -> float:
     """Return the Σ q (1 − (1 − h)^k) of a piece."""
-    total = rest = 0.0
+    total = 0.0
     for j in range(len(target)):
-        at = np.uint64(place[j] - 1)
-        below = max(whole - above_p[at], 0.0)
-        share = target[j] * accept(1.0 / (number(level[j]) * below + above_q[at]), k)
-        total, rest = _add(total, rest, share if share == share else 0.0)
-    return total + rest
+        at = np.uint64(place[j] - 1)  # a token is above its own level
+        hit = 1.0 / (number(level[j]) * max(whole - above_p[at], 0.0) + above_q[at])
+        share = target[j] * (hit if k == 1 else accept(hit, k))
+        total += share if share == share else 0.0  # NaN: ∞·0, where p is 0 or subnormal
+    return total
 
 
 @compile_once(types.void(TABLE, INTEGERS, types.int64, *SIZES, types.float64[::1]), inside=True)
@@ -758,10 +713,6 @@ def late_matches(
         for start in range(0, n, PIECE):
             end = min(start + PIECE, n)
             piece = target[start:end], level[start:end], place[start:end], above_p, above_q
-            share = (
-                _add_matches(*piece, above_p[n - 1])
-                if ks[i] == 1
-                else _add_late_matches(*piece, above_p[n - 1], ks[i])
-            )
+            share = _add_matches(*piece, above_p[n - 1], ks[i])
             matched, lost = _add(matched, lost, share)
         values[i] = matched + lost

@@ -382,10 +382,12 @@ def acceptance_table(
         chunks, so extra memory is bounded. On the host, where numba is installed (the extra
         `fast`), rows are worked on by compiled loops over the tokens with mass, outside the
         interpreter's lock: a sort and four reads for all k together, but for the tokens with k p
-        above 1/16, and four arrays of V at most; logarithms are taken there, whatever is given.
-        Only the races (race_iid, list_race_rule_iid and the Poisson bound) need the sort: without
-        them a row is O(V + V max(k) of the likely tokens), and half as long; without entropies,
-        divergences and the gates that look at them (typical acceptance, Fuzzy) two thirds of that.
+        above 1/16, for each c of race_threshold_race a merge more, and a dozen arrays of V at most;
+        logarithms are taken there, whatever is given. Only the races need the sort: columns without
+        them (race_iid, list_race_rule_iid, race_threshold_race and the Poisson bound) take O(V + V
+        max(k) of the likely tokens), a quarter of the whole table's time; race_threshold_race alone
+        takes half of it. Without entropies, divergences and the gates that look at them (typical
+        acceptance, Fuzzy) it is less by the logarithms.
         The loops are loaded once array calls have worked for some seconds, and compiled on a
         machine that has none yet, which takes some ten. A device is waited for once, at
         the gate, and once for each logarithm that is given.

@@ -164,7 +164,8 @@ def test_roots_of_small_rows_are_those_of_the_curve(k):
 def test_matches_of_small_rows_are_those_of_all_pairs():
     """Σ q (1 − (1 − h)^k), 1/h = Σ_j max(t p_j, q_j) at t = q/(c p), token by token.
 
-    The terms of a piece may be added one by one, each addition rounding by u.
+    P, Q and the terms of a piece may be added one by one, each addition rounding by u
+    (docs/theory.md, "The races' order and merge").
     """
     sizes = [Containment(k=3), *(Containment(c=c) for c in (1.0, 1.5, 40.0, 1e6))]
     for name, (p, q) in ROWS.items():
@@ -176,7 +177,7 @@ def test_matches_of_small_rows_are_those_of_all_pairs():
                 if a and b:
                     level = b / (a * Decimal(c))
                     wanted += b * (1 - (1 - 1 / sum(max(level * x, y) for x, y in pairs)) ** k)
-            assert abs(value - float(wanted)) <= (PIECE + 3) * UNIT, (name, c, k)
+            assert abs(value - float(wanted)) <= (2 * PIECE + 3) * UNIT, (name, c, k)
 
 
 @njit
