@@ -1,5 +1,9 @@
 """When rows are read as they are, divided, sorted, or sorted once more."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -10,6 +14,7 @@ from otm.table import acceptance_table
 from otm.table.arrays import RACES
 from otm.table.compiled import driver, first_pass, second_pass
 from otm.table.table import NAMES
+from tests.paths import ROOT
 from tests.tolerance import rounding
 
 
@@ -150,3 +155,55 @@ def test_logarithms_that_a_softmax_has_left_are_read():
     )
     weights = driver.chunk_values(2.0 * p, 2.0 * q, [1], NAMES, halves)[1]
     np.testing.assert_allclose(weights["draft_entropy"], taken["draft_entropy"], rtol=1e-13)
+
+
+COUNTED = """
+import json
+import numpy as np
+from evidence.mutation import interpret_kernels
+
+interpret_kernels()
+from otm.table.compiled import driver
+from otm.table.table import NAMES
+
+
+class Counted(np.ndarray):
+    uses = 0
+
+    def __getitem__(self, at):
+        found = super().__getitem__(at)
+        Counted.uses += not isinstance(found, np.ndarray)
+        return found
+
+    def __setitem__(self, at, value):
+        Counted.uses += 1
+        super().__setitem__(at, value)
+
+
+rng, empty, uses = np.random.default_rng(0), np.empty, []
+logits = 3.0 * rng.standard_normal(4096)
+p, q = np.exp(logits), np.exp(logits + rng.standard_normal(4096))
+p, q = (a[None].view(Counted) / a.sum() for a in (p, q))
+for counted in (empty, lambda *shape, **of: empty(*shape, **of).view(Counted)):
+    np.empty = counted
+    for ks in ([1], [1, 2, 3]):
+        Counted.uses = 0
+        driver.chunk_values(p, q, ks, NAMES)
+        uses.append(Counted.uses / 4096)
+print(json.dumps(uses))
+"""
+
+
+def test_a_row_is_passed_over_so_many_times():
+    """Reads and writes of one number a token by the interpreted loops, of a table of all columns:
+    p and q four times each, scratch arrays 80 times, and 24 times for each further draft.
+    """
+    told = subprocess.run(
+        [sys.executable, "-c", COUNTED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    given, given_more, all_arrays, all_more = json.loads(told.stdout)
+    assert given <= 8.5
+    assert given_more <= given + 2 * 1.25  # the likeliest tokens, and one block for each draft
+    assert all_arrays <= 90
+    assert all_more - all_arrays <= 2 * 25
+    assert all_arrays > 4 * given  # it does count
