@@ -283,66 +283,82 @@ def _order_key(p: float, q: float) -> int:
 
 
 @part()
-def _insert(keys: Integers, tokens: Integers, begin: int, end: int, gap: int) -> None:
-    """Sort each gap-th of a stretch by descending key, by insertion."""
-    for t in range(begin + gap, end):
-        key = keys[t]
-        if keys[t - gap] < key:
-            token, u = tokens[t], t
-            while u >= begin + gap and keys[u - gap] < key:
-                keys[u], tokens[u] = keys[u - gap], tokens[u - gap]
-                u -= gap
-            keys[u], tokens[u] = key, token
+def _spread(keys: Integers, stride: int) -> tuple[int, int]:
+    """Return the least and the most of each stride-th key of a positive finite ratio."""
+    least, most = int(_INFINITE), 0
+    for t in range(0, len(keys), stride):
+        if 0 < keys[t] < _INFINITE:
+            least, most = min(least, keys[t]), max(most, keys[t])
+    return min(least, most), most
 
 
 @part()
-def _place_in_steps(keys: Integers, tokens: Integers) -> None:
-    """Sort tokens by descending key but for neighbours: a counting sort by the leading bits that
-    two steps a token allow, as far as a sample reaches, then Shell's sort of crowded steps.
+def _place_in_steps(
+    keys: Integers, tokens: Integers, least: int, most: int, sizes: Integers, ends: Integers
+) -> int:
+    """Sort by steps of the keys' leading bits, two a token between two keys; fill sizes and ends of
+    crowded steps, and return how many there are.
     """
     m = len(keys)
-    least, most = int(_INFINITE), 0
-    for t in range(0, m, max(m // _SAMPLED, 1)):
-        if 0 < keys[t] < _INFINITE:
-            least, most = min(least, keys[t]), max(most, keys[t])
-    least = min(least, most)
     # Ratios of infinity, of 0 and tokens without mass have steps of their own, however many.
     shift, last = 0, 2 * m + 7
     while (most >> shift) - (least >> shift) > last - 7:
         shift += 1
-    step, ends = np.empty(m, dtype=np.int32), np.zeros(last + 1, dtype=np.int32)
+    step, place = np.empty(m, dtype=np.int32), np.zeros(last + 1, dtype=np.int32)
     for t in range(m):
         b = min(max((most >> shift) + 2 - (keys[t] >> shift), 1), last - 2)
         step[t] = 0 if keys[t] >= _INFINITE else last - 1 - keys[t] if keys[t] <= 0 else b
     for t in range(m):
-        ends[np.uint32(step[t])] += 1
-    begin = crowd = 0
+        place[np.uint32(step[t])] += 1
+    begin = crowds = 0
     for b in range(last + 1):
-        size = ends[b]
-        ends[b] = begin
+        size = place[b]
+        place[b] = begin
         begin += size
-        crowd = max(crowd, size)
+        if size > _SHORT and 0 < b < last - 1:
+            sizes[crowds], ends[crowds] = size, begin
+            crowds += 1
     moved, values = np.empty(m, dtype=np.int64), np.empty(m, dtype=np.int64)
     for t in range(m):
-        at = ends[np.uint32(step[t])]
-        ends[np.uint32(step[t])] = at + 1
+        at = place[np.uint32(step[t])]
+        place[np.uint32(step[t])] = at + 1
         moved[np.uint32(at)], values[np.uint32(at)] = tokens[t], keys[t]
     for t in range(m):
         keys[t], tokens[t] = values[t], moved[t]
-    if crowd > _SHORT:
-        for b in range(1, last - 1):
-            gap = (ends[b] - ends[b - 1]) // 2 if ends[b] - ends[b - 1] > _SHORT else 0
-            while gap > 1:
-                _insert(keys, tokens, ends[b - 1], ends[b], gap)
-                gap = gap * 5 // 11
+    return crowds
 
 
 @compile_once(types.void(INTEGERS, INTEGERS), inside=True)
 def _sort(keys: Integers, tokens: Integers) -> None:
-    """Sort tokens by descending key, and the keys."""
-    if len(keys) > _SHORT:
-        _place_in_steps(keys, tokens)
-    _insert(keys, tokens, 0, len(keys), 1)
+    """Sort tokens by descending key, and the keys; tokens of one key stay in their order.
+
+    A crowded step is put into steps of its own: keys that differ are soon in different ones.
+    """
+    m = len(keys)
+    sizes, ends = np.empty(m // _SHORT + 1, dtype=np.int64), np.empty(m // _SHORT + 1, np.int64)
+    sizes[0] = ends[0] = m
+    open_, first = int(m > _SHORT), True
+    while open_ > 0:
+        open_ -= 1
+        begin, end = ends[open_] - sizes[open_], ends[open_]
+        # Few keys say how far most of a row's reach; of a crowded step all are looked at.
+        least, most = _spread(keys[begin:end], max(m // _SAMPLED, 1) if first else 1)
+        if least < most or first:
+            found = _place_in_steps(
+                keys[begin:end], tokens[begin:end], least, most, sizes[open_:], ends[open_:]
+            )
+            for i in range(open_, open_ + found):
+                ends[i] += begin
+            open_ += found
+        first = False
+    for t in range(1, m):
+        key = keys[t]
+        if keys[t - 1] < key:
+            token, u = tokens[t], t
+            while u > 0 and keys[u - 1] < key:
+                keys[u], tokens[u] = keys[u - 1], tokens[u - 1]
+                u -= 1
+            keys[u], tokens[u] = key, token
 
 
 @compile_once(types.void(ROW, ROW, INTEGERS), inside=True)
@@ -368,7 +384,7 @@ def sort_row(p: Floats, q: Floats, ratios: Integers, tokens: Integers) -> int:
 
 
 @part()
-def _add(total: float, rest: float, x: float) -> tuple[float, float]:
+def add(total: float, rest: float, x: float) -> tuple[float, float]:
     """Return a sum and what its additions have rounded off."""
     after = total + x
     return after, rest + ((total - after) + x)
@@ -391,7 +407,7 @@ def lay_out(p: Floats, q: Floats, tokens: Integers, opened: Floats) -> None:
             for t in range(start, start + PIECE):
                 piece += mass[t]
                 running[t] = base + piece
-            before, rest = _add(before, rest, piece)
+            before, rest = add(before, rest, piece)
 
 
 @compile_once(types.int64(ROW, ROW, GROUPS, types.int64), inside=True)
@@ -425,7 +441,7 @@ def open_group(p: Floats, q: Floats, groups: Groups, g: int) -> int:
     for line in range(2):
         before, rest = ends[ABOVE_P + line, g], 0.0
         for j in range(n):
-            before, rest = _add(before, rest, opened[line, j])
+            before, rest = add(before, rest, opened[line, j])
             opened[2 + line, j] = before + rest
     return n
 
@@ -696,8 +712,8 @@ def _add_matches(
 def late_matches(
     opened: Floats, ratios: Integers, n: int, cs: Floats, ks: Integers, values: Floats
 ) -> None:
-    """Fill Σ q (1 − (1 − h)^k) for each size, over n tokens with mass in order (`sort_row`,
-    `lay_out`).
+    """Fill Σ q (1 − (1 − h)^k) for each size, c at least 1, over n tokens with mass in order
+    (`sort_row`, `lay_out`).
 
     h = 1/(t P(tokens with a ratio below t) + Q(tokens with at least t)) at t = q/(c p)
     (`otm.races`): for each c the tokens are merged with themselves at c times less.
@@ -714,5 +730,5 @@ def late_matches(
             end = min(start + PIECE, n)
             piece = target[start:end], level[start:end], place[start:end], above_p, above_q
             share = _add_matches(*piece, above_p[n - 1], ks[i])
-            matched, lost = _add(matched, lost, share)
+            matched, lost = add(matched, lost, share)
         values[i] = matched + lost

@@ -12,6 +12,7 @@ from numba import njit
 from otm.overlap import compiled
 from otm.overlap.curve import Containment
 from otm.overlap.walk import PIECE, sort_tokens
+from tests.counted import told
 from tests.overlap.instances import SIZES, problems
 
 UNIT = 2.0**-53
@@ -220,6 +221,39 @@ def test_tokens_are_sorted_by_their_ratios_and_those_without_mass_come_last():
         with np.errstate(divide="ignore"):
             found = q[tokens[live]] / p[tokens[live]]
         assert (found[1:] <= found[:-1]).all(), name
+
+
+COUNTED = """
+from otm.overlap import walk
+
+rng, width, uses = np.random.default_rng(0), 4096, {}
+spread = np.exp(3 * rng.standard_normal(width))
+place, last = np.arange(width), np.nextafter(1.0, 2.0) - 1.0
+few = rng.random(width) < 0.03
+rows = {
+    "spread": spread,
+    "two alternate": np.where(few, spread, 1 + 1e-9 * (place % 2)),
+    "the last bits": np.where(few, spread, 1 + last * (place % 3)),
+    "noise in float32": np.where(few, spread, 1 + 1e-7 * rng.standard_normal(width)),
+    "crowds in crowds": (1 + 2.0 ** -(place % 50)) ** rng.choice([1.0, 5.0, 30.0], width),
+    "far beyond": np.where(few, spread**99, spread),
+    "falling": np.sort(spread)[::-1].copy(),
+    "rising": np.sort(spread),
+}
+for name, ratio in rows.items():
+    keys = np.append(ratio, 0.0).view(np.int64).view(Counted)
+    Counted.uses = 0
+    walk.sort_row(np.ones(width), ratio, keys, place.copy().view(Counted))
+    uses[name] = Counted.uses / width
+print(json.dumps(uses))
+"""
+
+
+def test_a_sort_reads_a_token_a_few_times_wherever_ratios_crowd():
+    """And writes it as often: to spread tokens out, again for each crowd, and by insertion."""
+    reads = told(COUNTED)
+    assert max(reads.values()) < 40, reads
+    assert min(reads.values()) > 4, reads
 
 
 def test_lumps_are_the_tokens_between_their_ratios():

@@ -196,9 +196,9 @@ def logarithm(mass: float) -> float:
 
 @part(FAST)
 def dot(x: Floats, y: Floats) -> float:
-    """Return Σ x y of a block."""
+    """Return Σ x y."""
     total = 0.0
-    for j in range(BLOCK):
+    for j in range(len(x)):
         total += x[j] * y[j]
     return total
 

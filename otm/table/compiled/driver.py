@@ -45,7 +45,7 @@ _LOSSY = np.asarray(
 )
 _SHORTEST_BINNED = 1024  # below, a sort is as fast
 _MOST_BINS, _PER_BIN = 1024, 64  # bins at most, and how many tokens they hold on average
-_ROOM = 8  # one in so many tokens, put in order here; NumPy does more of them faster
+_ROOM = 8  # one in so many tokens of a group; a row with a longer one is put in order
 _SAMPLE = 32  # tokens of which none is without mass, before a row is read as a distribution
 
 
@@ -81,7 +81,8 @@ def chunk_values(
 
     Cost: per row one read of a distribution, two of anything else; for values along the curve one
         more of the tokens with mass, in groups; for the races, whose every term depends on a rank,
-        a sort and two. Memory: the order, and what is divided. Accuracy: as `otm.table.arrays`.
+        a sort and two, and a merge for each c of threshold races. Memory: a dozen arrays of a row's
+        length, and what is divided. Accuracy: as `otm.table.arrays`.
     """
     if p.shape != q.shape or p.dtype != q.dtype:  # compiled loops would read what lies beyond
         raise ShapeMismatch(
@@ -239,7 +240,8 @@ class _Batch:
             wrong,
             self.buffers,
         )
-        for r in np.flatnonzero(wrong).tolist():
+        # In order a row has room, and what is wrong with it is that it is no distribution.
+        for r in np.flatnonzero(wrong).tolist() if self.request.way == IN_GROUPS else ():
             self._fill_again(r)
         return self.results
 

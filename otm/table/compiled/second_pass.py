@@ -17,11 +17,13 @@ from otm.overlap.walk import (
     FAST,
     HIGH,
     LOW,
+    PIECE,
     ROWS,
     Flags,
     Groups,
     Integers,
     accept,
+    add,
     bound_optima,
     close_bins,
     excess_above,
@@ -64,7 +66,6 @@ from otm.table.compiled.common import (
     THRESHOLD_RACE,
     TOP_K,
     TV,
-    WHOLE_P,
     WHOLE_Q,
     Buffers,
     FirstPass,
@@ -90,7 +91,6 @@ _SMALLEST_DIVISOR = 1e-290
 @part(at_once=True)
 def _races(
     groups: Groups,
-    whole_p: float,
     ks: Integers,
     work: Floats,
     moments: Floats,
@@ -105,10 +105,11 @@ def _races(
     |y| ≤ 1, so that its coefficients are at most 1.
     """
     ends, live, hit, power = groups.ends, len(groups.tokens), work[0], work[1]
+    whole_p = groups.opened[2, live - 1]
     clear(moments)
     for i in range(len(ks)):
         per_k[LIST_RACE, i] = per_k[POISSON, i] = 0.0
-    race = centre = 0.0
+    race = lost = centre = 0.0
     ends[ABOVE_P, 0] = ends[ABOVE_Q, 0] = 0.0
     blocks = (live + BLOCK - 1) // BLOCK
     # While h changes little from block to block, the sums for all k come from moments about one
@@ -126,7 +127,8 @@ def _races(
         ends[ABOVE_P, b + 1], ends[ABOVE_Q, b + 1] = above_p[n - 1], above_q[n - 1]
         ends[HIGH, b], ends[LOW, b] = target[0] / mass[0], target[n - 1] / mass[n - 1]
         _match(mass, target, above_p, above_q, whole_p, hit)
-        race += dot(target, hit)
+        for j in range(0, BLOCK, PIECE):
+            race, lost = add(race, lost, dot(target[j : j + PIECE], hit[j : j + PIECE]))
         least, most = hit[0], hit[n - 1]
         if not most <= (1.0 + NARROW) * centre:
             close_stretch(moments, centre, ks, per_k)
@@ -143,7 +145,7 @@ def _races(
     for i, k in enumerate(ks):
         per_k[LIST_RACE, i] *= k
         per_k[POISSON, i] = ends[ABOVE_Q, blocks] - per_k[POISSON, i]
-    return race
+    return race + lost
 
 
 @part()
@@ -375,7 +377,7 @@ def walk_rows(
             for g in range(n):
                 starts[g], groups.is_sorted[g] = g * BLOCK, True
             starts[n] = live
-            single[RACE] = _races(groups, sums[WHOLE_P], ks, buffers.work, buffers.moments, per_k)
+            single[RACE] = _races(groups, ks, buffers.work, buffers.moments, per_k)
             if request.late:
                 late[0] = single[RACE]
                 of = slice(n_ks + first_late, 2 * n_ks)

@@ -1,9 +1,5 @@
 """When rows are read as they are, divided, sorted, or sorted once more."""
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -14,7 +10,7 @@ from otm.table import acceptance_table
 from otm.table.arrays import RACES
 from otm.table.compiled import driver, first_pass, second_pass
 from otm.table.table import NAMES
-from tests.paths import ROOT
+from tests.counted import told
 from tests.tolerance import rounding
 
 
@@ -81,6 +77,34 @@ def test_ratios_that_differ_in_the_last_bits_only_are_told_apart():
         assert abs(
             found["list_race_rule_iid", 3][row] - otm.acceptance(otm.ListRace(), problem, by="rule")
         ) < rounding(300, 3)
+
+
+@pytest.mark.parametrize("width", [3, 40, 3000])
+def test_rows_that_are_no_distributions_end_and_are_refused(width):
+    """One side at a time, whatever is asked for; in order, in groups, and as they are read."""
+    good = np.full(width, 1.0 / width)
+    for bad in (np.nan, np.inf, -1.0, 0.0, 1e-320):
+        wrong = good.copy()
+        wrong[0] = bad
+        if bad in (0.0, 1e-320):
+            wrong[1:] = 0.0
+        for names in (None, ["race_iid"], ["optimum_iid", "kseq_iid"], ["maximal_iid"]):
+            for draft, target in ((wrong, good), (good, wrong)):
+                driver.chunk_values(draft[None], target[None], [1, 2], names or NAMES)
+                with pytest.raises(otm.errors.InvalidDistribution):
+                    acceptance_table(draft=draft, target=target, k=[1, 2], columns=names)
+
+
+@pytest.mark.parametrize("width", [1000, 128_256])
+def test_races_of_equals_lose_nothing_to_their_sum(width):
+    """Of flat rows, on which additions round alike (docs/theory.md, "The races' order and
+    merge").
+    """
+    flat = np.full((1, width), 1.0 / width)
+    values, _, _ = driver.chunk_values(flat, flat, [1, 2, 8], ["race_iid", "race_threshold_race"])
+    assert abs(values["race_iid", 1] - 1.0) <= 95 * 2.0**-53
+    for c in (1, 2, 8):  # h = 1/F, F(1/c) = 1
+        assert abs(values["race_threshold_race", c] - 1.0) <= 95 * 2.0**-53
 
 
 def test_read_only_arrays_are_compiled_for_no_anew():
@@ -158,27 +182,8 @@ def test_logarithms_that_a_softmax_has_left_are_read():
 
 
 COUNTED = """
-import json
-import numpy as np
-from evidence.mutation import interpret_kernels
-
-interpret_kernels()
 from otm.table.compiled import driver
 from otm.table.table import NAMES
-
-
-class Counted(np.ndarray):
-    uses = 0
-
-    def __getitem__(self, at):
-        found = super().__getitem__(at)
-        Counted.uses += not isinstance(found, np.ndarray)
-        return found
-
-    def __setitem__(self, at, value):
-        Counted.uses += 1
-        super().__setitem__(at, value)
-
 
 rng, empty, uses = np.random.default_rng(0), np.empty, []
 logits = 3.0 * rng.standard_normal(4096)
@@ -198,10 +203,7 @@ def test_a_row_is_passed_over_so_many_times():
     """Reads and writes of one number a token by the interpreted loops, of a table of all columns:
     p and q four times each, scratch arrays 80 times, and 24 times for each further draft.
     """
-    told = subprocess.run(
-        [sys.executable, "-c", COUNTED], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    given, given_more, all_arrays, all_more = json.loads(told.stdout)
+    given, given_more, all_arrays, all_more = told(COUNTED)
     assert given <= 8.5
     assert given_more <= given + 2 * 1.25  # the likeliest tokens, and one block for each draft
     assert all_arrays <= 90
