@@ -58,10 +58,8 @@ SIZES = types.float64[::1], INTEGERS  # c and k of each `Containment`
 
 FAST = frozenset({"reassoc", "contract", "nsz"})
 _INFINITE = np.int64(0x7FF0000000000000)  # ∞ as bits
-_SAMPLED, _SHORT = (
-    1024,
-    32,
-)  # keys that tell how far steps reach; what insertion alone puts in order
+_SAMPLED = 1024  # keys that tell how far steps reach
+_SHORT = 32  # tokens that insertion alone puts in order
 _ALIKE = 1.0 - 2.0**-47  # ratios that differ by less, as rounding leaves equal ones, count as equal
 PIECE = 32  # terms of a race that are added up before what is rounded off is kept
 
@@ -337,19 +335,19 @@ def _sort(keys: Integers, tokens: Integers) -> None:
     m = len(keys)
     sizes, ends = np.empty(m // _SHORT + 1, dtype=np.int64), np.empty(m // _SHORT + 1, np.int64)
     sizes[0] = ends[0] = m
-    open_, first = int(m > _SHORT), True
-    while open_ > 0:
-        open_ -= 1
-        begin, end = ends[open_] - sizes[open_], ends[open_]
+    waiting, first = int(m > _SHORT), True
+    while waiting > 0:
+        waiting -= 1
+        begin, end = ends[waiting] - sizes[waiting], ends[waiting]
         # Few keys say how far most of a row's reach; of a crowded step all are looked at.
         least, most = _spread(keys[begin:end], max(m // _SAMPLED, 1) if first else 1)
         if least < most or first:
             found = _place_in_steps(
-                keys[begin:end], tokens[begin:end], least, most, sizes[open_:], ends[open_:]
+                keys[begin:end], tokens[begin:end], least, most, sizes[waiting:], ends[waiting:]
             )
-            for i in range(open_, open_ + found):
+            for i in range(waiting, waiting + found):
                 ends[i] += begin
-            open_ += found
+            waiting += found
         first = False
     for t in range(1, m):
         key = keys[t]
