@@ -465,15 +465,5 @@ def _sort_packed(ratio: NDArray[np.float64]) -> NDArray[np.int64]:
     for row in close:
         ordered = rows[row][keys[row]]
         if (ordered[1:] > ordered[:-1]).any():
-            keys[row] = _sort_exactly(rows[row], bits)
+            keys[row] = (-rows[row]).argsort(kind="stable")
     return packed
-
-
-def _sort_exactly(ratio: NDArray[np.float64], bits: np.int64) -> NDArray[np.int64]:
-    """Sort one row by all digits: an unstable, vectorised sort, then a sort within each tie."""
-    order = (-ratio).argsort()
-    ordered = ratio[order]
-    tie = np.zeros_like(order)
-    np.cumsum(ordered[1:] != ordered[:-1], out=tie[1:])
-    keys: NDArray[np.int64] = np.sort(tie * (bits + 1) | order) & bits
-    return keys
