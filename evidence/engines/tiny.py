@@ -134,6 +134,49 @@ def write_paged_onnx(path: Path, seed: int, *, head: bool = False) -> None:
     _save(path, nodes, inputs, outputs, {"rows": rows, "embedding": embedding})
 
 
+def write_lattice_onnx(path: Path, seed: int, drafts: int) -> None:
+    """Write a block drafter, all of whose letters are candidates at each of the block's positions.
+
+    A candidate's score after another is the logit of this seed's model, so a walk through the
+    lattice draws as that model does. The target's states and the cache are taken and not read.
+    """
+    from onnx import TensorProto, helper
+
+    number, count, real = TensorProto.INT64, TensorProto.INT32, TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Reshape", ["input_ids", "blocks_of"], ["block"]),
+        helper.make_node("Slice", ["block", "zero", "one", "one"], ["anchor"]),
+        helper.make_node("Where", ["first", "anchor", "all"], ["before"]),
+        helper.make_node("Gather", ["rows", "before"], ["draft_scores"]),
+        helper.make_node("Mul", ["before", "zero"], ["none"]),
+        helper.make_node("Add", ["none", "all"], ["candidates"]),
+        helper.make_node("Cast", ["candidates"], ["draft_candidate_ids"], to=count),
+    ]
+    inputs = [("aux_hidden_states", real, ["context", pair.WIDTH]), ("input_ids", number, ["rows"])]
+    inputs += [(name, count, [f"{name}_size"]) for name in ("q_row_map", "qkv_row_map")]
+    inputs += [("block_row_index", count, ["rows"]), ("block_table", count, ["batch", "columns"])]
+    inputs += [("cumulative_sequence_lengths", count, ["ends"])]
+    inputs += [("past_sequence_lengths", count, ["batch"]), ("attention_metadata", count, [3])]
+    lattice = ["batch", drafts, pair.VOCABULARY]
+    outputs = [("draft_candidate_ids", count, lattice)]
+    outputs += [("draft_scores", real, [*lattice, pair.VOCABULARY])]
+    cache = ["blocks", 16, pair.HEADS, pair.WIDTH // pair.HEADS]
+    for part in ("key", "value"):
+        past, present = f"past_key_values.0.{part}", f"present.0.{part}"
+        nodes.append(helper.make_node("Identity", [past], [present]))
+        inputs.append((past, real, cache))
+        outputs.append((present, real, cache))
+    constants = {
+        "rows": pair.logits(seed).astype(np.float32),
+        "blocks_of": np.array([-1, drafts + 1, 1]),
+        "zero": np.array([0]),
+        "one": np.array([1]),
+        "first": np.arange(drafts).reshape(1, drafts, 1) == 0,
+        "all": np.arange(pair.VOCABULARY),
+    }
+    _save(path, nodes, inputs, outputs, constants)
+
+
 def _save(
     path: Path,
     nodes: list[Any],

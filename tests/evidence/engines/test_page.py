@@ -23,6 +23,8 @@ BIASED = (
     "oxillama draft",
     "transformers assistant model, another",
     "vllm draft",
+    "vllm n-grams",
+    "vllm suffixes",
 )
 """Engines and configurations whose sampled text is known not to be the target's."""
 
@@ -51,7 +53,7 @@ def test_page_shows_the_committed_results():
 def test_records_are_small_and_of_the_pinned_packages():
     packages = engines()
     for name, record in RECORDS.items():
-        assert (page.RESULTS / f"{name}.json").stat().st_size < 90_000
+        assert (page.RESULTS / f"{name}.json").stat().st_size < 120_000
         pinned = {item.replace("[cpu]", "") for item in packages[name] if "==" in item}
         told = {f"{key}=={full.split('+')[0]}" for key, full in record["packages"].items()}
         assert told == pinned
@@ -64,8 +66,9 @@ def test_biased_engines_are_found_and_lossless_ones_are_not(engine, result):
     biased &= (engine, result.temperature) != RIGHT
     assert verdict.lossless == (not biased)
     if biased:
-        # temperature 1 for 0.7 is nearer to the target's law than any other fault here
-        assert verdict.variation.low > (0.02 if engine == "oxillama" else 0.1)
+        # temperature 1 for 0.7 is near to the target's law, and most texts begin without n-grams
+        near = engine == "oxillama" or result.name == "n-grams"
+        assert verdict.variation.low > (0.02 if near else 0.1)
     elif verdict.agrees is not None:
         assert verdict.agrees
 
@@ -85,7 +88,7 @@ def _rates(engine):
     return {
         (one.name, one.drafts, one.temperature): one.counters["accepted"] / one.counters["drafted"]
         for one in RECORDS[engine]["results"]
-        if one.name.startswith(("MTP head", "draft model"))
+        if one.name.startswith(("DFlash 2", "MTP head", "draft model"))
     }
 
 
@@ -109,6 +112,31 @@ def test_a_head_that_has_seen_the_prompt_drafts_as_the_draft_model():
     for name, *key in heads:
         model = rates[name.replace("MTP head", "draft model"), *key]
         assert abs(rates[name, *key] - model) < (0.005 if key[1] else 0.1)
+
+
+def test_a_block_drafter_accepts_as_its_proposals_are_made():
+    """Its walks are the draft model's; the likeliest ones are what a head in this engine drafts."""
+    rates = _rates("onnxruntime_genai")
+    keys = [key[1:] for key in rates if key[0] == "DFlash 2" and key[2]]
+    assert {heat for _, heat in keys} == {1.0, 0.7}
+    for key in keys:
+        lattice, head = rates["DFlash 2", *key], rates["MTP head, requests", *key]
+        assert abs(lattice - rates["draft model", *key]) < 0.02
+        assert abs(rates["DFlash 2, greedy path", *key] - head) < 0.005
+        assert 5 < lattice / head < 7.1
+    says("docs/engines_run.md", "five to seven times as many drafts")
+
+
+def test_every_step_is_a_value_of_the_latency_s_histogram():
+    """Without drafts a step writes a token, so vLLM's own counter leaves out most steps."""
+    found = [one for one in RECORDS["vllm"]["results"] if one.name in ("n-grams", "suffixes")]
+    assert len(found) == 6
+    for one in found:
+        told = one.counters
+        assert told["steps"] < told["rounds"] <= one.tokens - one.texts
+        assert one.tokens - one.texts <= told["rounds"] + told["accepted"]
+        assert one.temperature == 0 or 1 / 9 < one.strange / one.texts < 0.51
+    says("docs/engines_run.md", "An eighth to a half of the latter two's texts")
 
 
 def test_requests_that_share_calls_accept_as_many_drafts():
