@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otm.audit.tracing.traced_numbers import TracedNumber
+
 Seen = tuple[tuple[int, int], ...]
 """(place, value) of the entries that were read, in this order."""
 
@@ -36,15 +38,15 @@ class RowTable:
 
     def split(self, seen: Seen, place: int) -> tuple[list[int], list[float]]:
         """Return the values of the next entry, and the ends in [0, 1) of the values' shares."""
-        if (seen, place) not in self._splits:
+        if (found := self._splits.get((seen, place))) is None:
             agree = self._agreeing[seen]
             values, which = np.unique(self.rows[agree, place], return_inverse=True)
             cumulative = np.cumsum(np.bincount(which, weights=self.mass[agree]))
             ends = cumulative[:-1] / cumulative[-1]
-            self._splits[seen, place] = values.tolist(), ends.tolist()
+            found = self._splits[seen, place] = values.tolist(), ends.tolist()
             for number, value in enumerate(values.tolist()):
                 self._agreeing[*seen, (place, value)] = agree[which == number]
-        return self._splits[seen, place]
+        return found
 
 
 class DrawnRow(np.lib.mixins.NDArrayOperatorsMixin):
@@ -74,13 +76,12 @@ class DrawnRow(np.lib.mixins.NDArrayOperatorsMixin):
         return int(self._table.rows.shape[1])
 
     def __getitem__(self, place: Any) -> Any:
-        if not isinstance(place, int | np.integer):
+        if not isinstance(place, (int, np.integer)):
             return self.drawn()[place]
-        index = range(len(self))[place]
-        known = dict(self.seen)
+        index, known = range(len(self))[place], dict(self.seen)
         if index not in known:
             values, ends = self._table.split(self.seen, index)
-            known[index] = values[bisect.bisect_right(ends, self._uniforms[index])]
+            known[index] = values[_part(self._uniforms[index], ends)]
             self.seen = tuple(known.items())
         return np.int64(known[index])
 
@@ -97,3 +98,11 @@ class DrawnRow(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.drawn(), name)
+
+
+def _part(uniform: Any, ends: list[float]) -> int:
+    """Return the number of the part between ends that a uniform is in: one decision of a trace."""
+    if ends and isinstance(uniform, TracedNumber):
+        (axis,) = uniform.axes
+        return uniform.run.cut(axis, ends)
+    return bisect.bisect_right(ends, uniform)

@@ -9,6 +9,7 @@ decisions to follow, with its probability. Axes are numbered as the code first a
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
@@ -126,6 +127,17 @@ class Execution:
         self.made.append(("choice", index))
         self.factor *= weights[index] / total
         self._go_on()
+        return index
+
+    def cut(self, axis: int, ends: Sequence[float]) -> int:
+        """Choose one of the parts of a fresh axis between ends in [0, 1), and go on in that part.
+
+        One decision, where a search among the ends would be several.
+        """
+        edges, before = [0.0, *ends, 1.0], self.factor
+        index = self.choose([high - low for low, high in itertools.pairwise(edges)])
+        self.factor = before  # the length of the part is in the box
+        self.low[axis], self.high[axis] = edges[index : index + 2]
         return index
 
     def split(self, axis: int, at: float, *, keep_low: bool) -> None:

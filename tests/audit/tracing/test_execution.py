@@ -56,6 +56,18 @@ def test_the_half_that_is_settled_comes_first(slope, level, kept):
     assert run.pending[0][0] == 0.25
 
 
+def test_an_axis_is_cut_into_all_parts_by_one_decision():
+    """Lengths 1/4, 0, 1/2 and 1/4: on in the largest, nothing of an empty one."""
+    run = execution((0.0, 1.0))
+    assert (run.cut(0, [0.25, 0.25, 0.75]), run.low, run.high) == (2, [0.25], [0.75])
+    found = []
+    for mass, decisions in run.pending:
+        other = Execution(prescribed=decisions)
+        found.append((mass, other.cut(other.axis(), [0.25, 0.25, 0.75]), other.low, other.volume))
+    assert found == [(0.25, 0, [0.0], 0.25), (0.25, 3, [0.75], 0.25)]
+    assert (run.volume, len(run.made)) == (0.5, 1)
+
+
 def test_what_cannot_be_divided_is_left():
     run = execution((0.5, math.nextafter(0.5, 1.0)))
     assert not run.halve([0], lambda point: True)
