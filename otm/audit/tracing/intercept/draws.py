@@ -87,15 +87,10 @@ class Draws(abc.ABC):
     def abort(self, how: str) -> TraceAborted:
         """Return the exception to raise where a draw cannot be followed."""
 
-    @property
-    @abc.abstractmethod
-    def drew(self) -> bool:
-        """True if the code drew anything itself."""
-
 
 def settled(thing: Any) -> Any:
     """Return the outcome of a deferred draw, resolved now; anything else unchanged."""
-    return thing.resolve() if isinstance(thing, DeferredDraw | DrawnOutcome) else thing
+    return thing.resolve() if isinstance(thing, (DeferredDraw, DrawnOutcome)) else thing
 
 
 @dataclasses.dataclass(eq=False)
@@ -171,11 +166,6 @@ class ReplayedDraws(Draws):
         """Return the exception that stops the execution."""
         return TraceAborted(how)
 
-    @property
-    def drew(self) -> bool:
-        """True if any draw was replayed."""
-        return self._next > 0
-
     def _take(
         self, state: Hashable, signature: Hashable, rows: Sequence[Sequence[float]]
     ) -> list[Any]:
@@ -190,7 +180,7 @@ class Generators:
     """The generators of one library; the common one behind the functions moves only when used.
 
     Args:
-        library: its name, for the message.
+        library: its name.
         common: the generator behind its functions.
         state: returns where a generator is.
         move: moves one on.
@@ -208,13 +198,21 @@ class Generators:
         state: Callable[[Any], Hashable],
         move: Callable[[Any], object],
     ) -> None:
-        self._library, self._common, self._state, self._move = library, common, state, move
-        self._last: Hashable = None
+        self.library, self._common, self._state, self._move = library, common, state, move
+        self.start()
+
+    def start(self) -> None:
+        """Note where the common generator is: there every execution begins."""
+        self._first = self._last = self._state(self._common)
+
+    @property
+    def moved_on(self) -> bool:
+        """True if the common generator is elsewhere than at the start."""
+        return self._last is not self._first
 
     def begin(self, draws: Draws) -> None:
-        """Start an execution: set the draws, and note the state of the common generator."""
+        """Start an execution: set the draws."""
         self.draws = draws
-        self.look(self._common)
 
     def look(self, generator: Any) -> None:
         """Note the new state of a generator that was set, if this is the common generator."""
@@ -224,7 +222,7 @@ class Generators:
     def end(self) -> None:
         """Stop the execution if the common generator has moved unseen."""
         if self._state(self._common) != self._last:
-            raise self.draws.abort(f"{self._library} drew by a function imported before")
+            raise self.draws.abort(f"{self.library} drew by a function imported before")
 
     def moved(self, generator: Any) -> Hashable:
         """Return the state of a generator, which names the draw, and advance the generator."""
@@ -233,4 +231,4 @@ class Generators:
         state = self._state(generator)
         self._move(generator)
         self.look(generator)
-        return self._library, state
+        return self.library, state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,13 @@ from otm.audit.tracing.intercept.of_torch import torch_draws
 class Interception:
     """The intercepted libraries, whose draws come from one execution after the other."""
 
-    def __init__(self) -> None:
-        self._last: Draws | None = None
-        self._libraries: list[Any] = []
-        self._common = _States()
+    def __init__(self, common: _States) -> None:
+        self._common, self._libraries = common, list[Any]()
 
     @contextlib.contextmanager
     def into(self, draws: Draws) -> Iterator[None]:
         """Take draws in this context from `draws`, with all generators in the initial state."""
-        if self._last is None or self._last.drew:
-            self._common.set_back()
-        self._last = draws
+        self._common.set_back([one.library for one in self._libraries if one.moved_on])
         for library in self._libraries:
             library.begin(draws)
         yield
@@ -40,8 +36,8 @@ class Interception:
 @contextlib.contextmanager
 def intercepted() -> Iterator[Interception]:
     """Intercept draws of `random`, `numpy.random` and torch; restore the generators at the end."""
-    with preserved(), contextlib.ExitStack() as stack:
-        interception = Interception()
+    with preserved() as before, contextlib.ExitStack() as stack:
+        interception = Interception(before)
         # torch before the others: it may load a part of itself
         found = [torch_draws(sys.modules["torch"])] if "torch" in sys.modules else []
         for library in (*found, python_draws(), numpy_draws()):
@@ -50,13 +46,13 @@ def intercepted() -> Iterator[Interception]:
 
 
 @contextlib.contextmanager
-def preserved(seed: int | None = None) -> Iterator[None]:
+def preserved(seed: int | None = None) -> Iterator[_States]:
     """Seed every library's common generator, if a seed is given, and restore all at the end."""
     before = _States()
     if seed is not None:
         seed_all(seed)
     try:
-        yield
+        yield before
     finally:
         before.set_back()
 
@@ -82,10 +78,11 @@ class _States:
         torch = sys.modules.get("torch")
         self._torch = None if torch is None else torch.get_rng_state()
 
-    def set_back(self) -> None:
-        """Set the generators back."""
-        random.setstate(self._python)
-        if state_of(np.random.mtrand._rand) != self._words:
+    def set_back(self, libraries: Collection[str] = ("random", "numpy.random", "torch")) -> None:
+        """Set the generators of libraries back."""
+        if "random" in libraries:
+            random.setstate(self._python)
+        if "numpy.random" in libraries and state_of(np.random.mtrand._rand) != self._words:
             np.random.set_state(self._numpy)
-        if self._torch is not None:
+        if "torch" in libraries and self._torch is not None:
             sys.modules["torch"].set_rng_state(self._torch)

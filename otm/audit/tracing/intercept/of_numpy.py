@@ -116,6 +116,20 @@ def state_of(generator: Any) -> bytes:
 def numpy_draws() -> Iterator[Generators]:
     """Replace NumPy's draws by draws of the execution."""
     behind: Any = np.random.mtrand._rand
+    generators, places = _intercepting(behind)
+    generators.start()
+    with patched(*places):
+        yield generators
+
+
+@functools.cache
+def _intercepting(behind: Any) -> tuple[Generators, list[tuple[Any, str, Any]]]:
+    """Return generators whose draws are intercepted, and what to set where to use them; made once,
+    as classes take longer to make than a small audit.
+
+    Args:
+        behind: the generator behind the functions of `numpy.random`.
+    """
     generators = Generators(
         "numpy.random", behind, state_of, lambda generator: generator._bit_generator.random_raw()
     )
@@ -129,8 +143,7 @@ def numpy_draws() -> Iterator[Generators]:
     for name in dir(np.random):
         if getattr(getattr(np.random, name), "__self__", None) is behind:
             places.append((np.random, name, functools.partial(getattr(before, name), behind)))
-    with patched(*places):
-        yield generators
+    return generators, places
 
 
 def _default_rng(generator: Any, seed: Any = None) -> Any:

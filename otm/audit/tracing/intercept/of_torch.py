@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import operator
 import sys
@@ -229,8 +230,7 @@ _READ = {
     "__bool__",
     "__index__",
     "__contains__",
-}
-_BELOW = {
+    # what looks below
     "data_ptr",
     "untyped_storage",
     "storage",
@@ -242,6 +242,8 @@ _BELOW = {
 }
 
 
+_MADE_OF = {"tensor", "as_tensor", "asarray"}
+_LOOKS = _READ | _MADE_OF
 _OF_OPEN = {"cumprod", "all", "any"}
 _SAME_MEMORY = {"detach", "lift_fresh", "alias", "_reshape_alias"}
 _READ_ONE: dict[str, Callable[[Any], Any]] = {"item": settled, "__int__": int, "__bool__": bool}
@@ -253,6 +255,7 @@ class _Operation(NamedTuple):
     Attributes:
         base: its name.
         plain: the same without the underscore of what works in place.
+        drawn: the name of the law in `TORCH` that it draws from; "" if there is none.
         random: whether it draws.
         names: of its arguments.
         defaults: of those that have one.
@@ -260,6 +263,7 @@ class _Operation(NamedTuple):
 
     base: str
     plain: str
+    drawn: str
     random: bool
     names: tuple[str, ...]
     defaults: dict[str, Any]
@@ -276,11 +280,13 @@ class _Call(NamedTuple):
 @functools.cache
 def _described(func: Any) -> _Operation:
     base = func._schema.name.removeprefix("aten::")
-    arguments = func._schema.arguments
+    arguments, plain = func._schema.arguments, base.rstrip("_")
+    drawn = plain.removesuffix("_like")
     return _Operation(
         base=base,
-        plain=base.rstrip("_"),
-        random=any(tag.name == "nondeterministic_seeded" for tag in func.tags),
+        plain=plain,
+        drawn=drawn if drawn in TORCH else "",
+        random=drawn in TORCH or any(tag.name == "nondeterministic_seeded" for tag in func.tags),
         names=tuple(one.name for one in arguments),
         defaults={one.name: one.default_value for one in arguments if one.has_default_value()},
     )
@@ -291,9 +297,12 @@ class _Shadows:
 
     Attributes:
         draws: where the draws of the execution come from.
+        moved_on: whether it drew.
     """
 
+    library = "torch"
     draws: Draws
+    moved_on = False
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -303,7 +312,7 @@ class _Shadows:
 
     def begin(self, draws: Draws) -> None:
         """Start an execution: set the draws and, if the execution is traced, the run."""
-        self.draws = draws
+        self.draws, self.moved_on = draws, False
         self._run = draws.run if isinstance(draws, TracingDraws) else None
         self._of.clear()
 
@@ -315,12 +324,11 @@ class _Shadows:
     # Elements and their shadows.
     def shadow(self, tensor: Any) -> Objects | None:
         """Return the objects beside a tensor, None at plain elements, or None if all are."""
-        if not self._of or not tensor.numel():
+        kept = self._of.get(tensor.untyped_storage().data_ptr()) if self._of else None
+        if kept is None or not (size := tensor.numel()):
             return None
-        beside = self._beside(tensor, needed=False)
-        if beside is None:
-            return None
-        if tensor.numel() == 1:
+        _, beside = kept
+        if size == 1:
             thing = beside[tensor.storage_offset()]
             return _objects([thing], tuple(tensor.shape)) if _is_open(thing) else None
         view = _seen_as(beside, tensor)
@@ -328,11 +336,12 @@ class _Shadows:
 
     def put(self, tensor: Any, objects: Any) -> Any:
         """Store open elements in a tensor's shadow, plain values in memory; None skips."""
-        if not tensor.numel():
-            return tensor
-        found = np.asarray(objects, dtype=object).reshape(tuple(tensor.shape))
+        found = np.asarray(objects, dtype=object)
         if found.size == 1:
             return self._put_one(tensor, found.item())
+        if not found.size:
+            return tensor
+        found = found.reshape(tuple(tensor.shape))
         hidden = _open(found)
         beside = self._beside(tensor, needed=bool(hidden.any()))
         if beside is not None:
@@ -354,7 +363,7 @@ class _Shadows:
         if needed and key not in self._of:
             size = storage.nbytes() // tensor.element_size()
             self._of[key] = storage, np.full(size, None, dtype=object)
-        return self._of[key][1] if key in self._of else None
+        return self._of.get(key, (None, None))[1]
 
     def _put_one(self, tensor: Any, thing: Any) -> Any:
         """Store the element of a tensor of one, which most numbers of a verifier are."""
@@ -370,10 +379,7 @@ class _Shadows:
 
     def _memory(self, tensor: Any) -> Objects:
         """Return the values in a tensor's memory."""
-        plain = tensor.detach()
-        if plain.is_floating_point():
-            plain = plain.to(self.torch.float64)
-        return _objects(plain.reshape(-1).tolist(), tuple(tensor.shape))
+        return _objects(tensor.detach().reshape(-1).tolist(), tuple(tensor.shape))
 
     def elements(self, thing: Any) -> Objects:
         """Return the elements of a tensor or scalar: shadows, and plain values elsewhere."""
@@ -413,16 +419,19 @@ class _Shadows:
     # numbers.
     def called(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Answer a call from Python that reads a tensor, or mixes tensors with traced numbers."""
-        if self._run is None:
-            return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
+        plain = name not in _LOOKS and TracedNumber not in map(type, (*args, *kwargs.values()))
+        if plain or self._run is None:
+            return func(*args, **kwargs)
         self._quiet = True  # the operations on shadows' tensors are no operations of the code
         try:
-            if name in ("tensor", "as_tensor", "asarray") and args and _has_numbers(args[0]):
+            if name in _MADE_OF and args and _has_numbers(args[0]):
                 return self.tensor_of(args[0], kwargs.get("dtype"), kwargs.get("device"))
             args = [self._without_number(thing) for thing in args]
             kwargs = {key: self._without_number(thing) for key, thing in kwargs.items()}
-            if args and name in _READ | _BELOW and self.settle(args[0]):
+            if name in _READ_ONE and (answer := self._answer(args[0])) is not None:
+                return _READ_ONE[name](answer)
+            if name in _READ and args and self.settle(args[0]):
                 return self._read(name, args[0])
         finally:
             self._quiet = False
@@ -431,6 +440,16 @@ class _Shadows:
     def _without_number(self, thing: Any) -> Any:
         """Return a traced number as a tensor, anything else unchanged."""
         return self.tensor_of(thing) if isinstance(thing, TracedNumber) else thing
+
+    def _answer(self, tensor: Any) -> int | None:
+        """Return the answer that one open integer or truth value has; None if there is none.
+
+        It stays out of the tensor's memory, where three operations would have to pass.
+        """
+        shadow = None if tensor.is_floating_point() else self.shadow(tensor)
+        if shadow is None or shadow.size != 1:
+            return None
+        return (bool if tensor.dtype == self.torch.bool else int)(settled(shadow.item()))
 
     def _read(self, name: str, tensor: Any) -> Any:
         """Return the numbers of a tensor, if the reading function can pass on traced numbers."""
@@ -447,17 +466,15 @@ class _Shadows:
     def operated(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Execute an operation, and follow any draw or read of elements with a shadow."""
         operation = _described(func)
-        drawn = operation.plain.removesuffix("_like")
-        random = operation.random or drawn in TORCH
-        if self._quiet or not (self._of or random):
+        if self._quiet or not (self._of or operation.random):
             return func(*args, **kwargs)
-        shadows = [] if random else self._shadows_among((*args, *kwargs.values()))
-        if not (shadows or random):
+        shadows = [] if operation.random else self._shadows_among((*args, *kwargs.values()))
+        if not (shadows or operation.random):
             return func(*args, **kwargs)
         given = operation.defaults | dict(zip(operation.names, args, strict=False)) | kwargs
         call = _Call(operation, functools.partial(func, *args, **kwargs), given)
-        if drawn in TORCH:
-            return self._draw(drawn, call)
+        if operation.drawn:
+            return self._draw(operation.drawn, call)
         if operation.random:
             raise self.draws.abort(f"torch.{operation.base} has no branches")
         if operation.base in _DATALESS:
@@ -547,9 +564,8 @@ class _Shadows:
             elif name not in ("out", "unsafe"):
                 places[name] = thing
         packet = getattr(self.torch.ops.aten, base.removesuffix("_impl").removeprefix("_"))
-        moved = packet(**places).cpu().numpy()
-        found = _objects(table, (len(table),)).take(moved.reshape(-1))
-        return self.put(call.execute(), found)
+        moved = packet(**places).cpu().numpy().reshape(-1)
+        return self.put(call.execute(), _objects(table, (len(table),)).take(moved))
 
     # Operations on several elements at once.
     def _on_argmax(self, call: _Call) -> Any:
@@ -583,8 +599,7 @@ class _Shadows:
             raise self.draws.abort("torch.max of two tensors of random numbers")
         rows, axis = self._along(call.given)
         winners = np.apply_along_axis(_extreme, axis, rows, largest=call.operation.plain == "max")
-        places = np.expand_dims(winners, axis)
-        return self._picked(call.execute(), rows, places, axis)
+        return self._picked(call.execute(), rows, np.expand_dims(winners, axis), axis)
 
     _on_min = _on_max
 
@@ -651,11 +666,11 @@ class _Shadows:
         base, given = call.operation.base, call.given
         generator = given.get("generator") or self.torch.default_generator
         state = "torch", generator.get_state().numpy().tobytes()
-        for argument, thing in given.items():
-            parameter = argument != "self" or not base.endswith("_")
-            if parameter and not self._settled(_flat([thing])):
-                raise self.draws.abort(f"torch.{base} with random numbers as parameters")
+        read = given | {"self": None} if base.endswith("_") else given
+        if not self._settled(self._tensors(read.values())):
+            raise self.draws.abort(f"torch.{base} with random numbers as parameters")
         count, parameters = self._parameters(name, given)
+        self.moved_on = True
         result = call.execute()
         size = result.numel() if count is None else count
         values = TORCH[name].law(self.draws, state, size, **parameters)
@@ -697,13 +712,14 @@ def _objects(things: list[Any], shape: tuple[int, ...]) -> Objects:
 
 def _each(function: Callable[..., Any], *operands: Objects) -> Objects:
     """Apply a function to elements one by one, broadcasting."""
+    if all(one.size == 1 for one in operands):
+        return _objects([function(*(one.item() for one in operands))], ())
     return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
 
 
 def _open(objects: Objects) -> NDArray[np.bool_]:
     """Return a mask of the elements that are traced numbers or open answers."""
-    found = [_is_open(thing) for thing in objects.flat]
-    return np.array(found, dtype=bool).reshape(objects.shape)
+    return np.array([*map(_is_open, objects.flat)], dtype=bool).reshape(objects.shape)
 
 
 def _is_open(thing: Any) -> bool:
@@ -741,10 +757,8 @@ def _product(row: Any) -> Any:
 
 
 def _flat(things: Any) -> list[Any]:
-    found = []
-    for thing in things:
-        found += _flat(thing) if isinstance(thing, list | tuple) else [thing]
-    return found
+    nested = (_flat(thing) if isinstance(thing, (list, tuple)) else (thing,) for thing in things)
+    return [*itertools.chain.from_iterable(nested)]
 
 
 def _has_numbers(data: Any) -> bool:

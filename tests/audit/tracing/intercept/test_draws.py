@@ -31,9 +31,7 @@ def test_what_was_drawn_is_drawn_again():
     )  # the middle of what is left; never looked at: the likelier
     assert 0.0 < second < 1.0
     again = ReplayedDraws([[first, second], [choice]])
-    assert not again.drew
     assert again.uniforms("any", 2) == [first, second]
-    assert again.drew
     assert again.choices("any", [(0.25, 0.75)]) == [1]
     with pytest.raises(TraceAborted, match="other draws"):
         again.uniforms("any", 1)
