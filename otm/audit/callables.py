@@ -475,14 +475,14 @@ def run_rows(
         CandidateFailure: if it raises or returns no token of the vocabulary; the message names the
             drafts.
     """
-    found = []
+    found, num_tokens = [], problem.num_tokens
     with naming_failures(lambda: f" Drafts: {row.tolist()}."):
         for row, numbers in zip(drafts, uniforms, strict=True):
             answer = code.verify(problem.draft.copy(), problem.target.copy(), row.copy(), numbers)
-            token, flag = read_token(answer, problem.num_tokens)
+            token, flag = read_token(answer, num_tokens)
             if token == NO_TOKEN:
                 raise CandidateFailure(
-                    f"The callable must return a token in [0, {problem.num_tokens}); it returned "
+                    f"The callable must return a token in [0, {num_tokens}); it returned "
                     f"{answer!r}."
                 )
             found.append((token, flag))
@@ -490,9 +490,8 @@ def run_rows(
     output = np.asarray(outputs, dtype=np.int64)
     if all(flag is None for flag in flags):
         return output, None
-    drafted = is_member(output, drafts)
-    said = [member if flag is None else flag for flag, member in zip(flags, drafted, strict=True)]
-    return output, np.asarray(said, dtype=bool)
+    either = zip(flags, is_member(output, drafts), strict=True)
+    return output, np.array([member if flag is None else flag for flag, member in either], bool)
 
 
 @functools.lru_cache(maxsize=16)

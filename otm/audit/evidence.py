@@ -123,8 +123,7 @@ def cleared(counts: NDArray[np.int64], mass: NDArray[Any], *, detect: float, mis
     """True if samples are nearer to q than those of any law at a total variation of `detect` are,
     but with probability `missed`.
     """
-    slack = deviation(missed) / math.sqrt(counts.sum())
-    return distance(counts, mass) <= detect - slack
+    return distance(counts, mass) <= detect - deviation(missed) / math.sqrt(counts.sum())
 
 
 def tokens_to_mismatch(
@@ -243,13 +242,13 @@ def variation_at_least(
 
 
 def _log_marginal(counts: NDArray[np.int64], prior: NDArray[Any]) -> Any:
-    """Return the logarithm of ∫ Π π^N dDirichlet(π), for counts `(..., C)`.
+    """Return the logarithm of ∫ Π π^N dDirichlet(π), for counts and parameters `(..., C)`.
 
     Γ(a + N)/Γ(a) where N = 0 is exactly 1: parameters whose Γ overflows stay out of it.
     """
     log_gamma, some = scipy.special.gammaln, np.maximum(prior, _LEAST_PARAMETER)
     gain = np.where(counts > 0, log_gamma(some + counts) - log_gamma(some), 0.0).sum(axis=-1)
-    total = prior.sum()
+    total = prior.sum(axis=-1)
     return gain + log_gamma(total) - log_gamma(total + counts.sum(axis=-1))
 
 
@@ -259,12 +258,8 @@ def _largest_likelihood(counts: NDArray[np.int64], mass: NDArray[Any], level: fl
     That law raises cells to N/a and lowers others to N/b, a and b such that each moves the mass
     `level`; beyond the distance of the frequencies it is these.
     """
-    samples = counts.sum()
-    if level >= distance(counts, mass):
-        law = counts / samples
-    else:
-        law = _moved(counts, mass, level)
-    seen = counts > 0
+    beyond, seen = level >= distance(counts, mass), counts > 0
+    law = counts / counts.sum() if beyond else _moved(counts, mass, level)
     with np.errstate(divide="ignore"):
         return float((counts[seen] * np.log(law[seen])).sum())
 
@@ -312,10 +307,10 @@ def log_evidence(counts: NDArray[np.int64], mass: NDArray[Any]) -> Any:
     """
     live = mass > 0
     seen, q = counts[..., live], mass[live]
-    likelihood = (seen * np.log(q)).sum(axis=-1)
-    priors = [np.full(len(q), 0.5), *(kappa * q for kappa in _CONCENTRATIONS)]
-    ratios = np.stack([_log_marginal(seen, prior) - likelihood for prior in priors])
-    mixed = scipy.special.logsumexp(ratios, axis=0) - math.log(len(ratios))
+    likelihood = (seen * np.log(q)).sum(axis=-1, keepdims=True)
+    priors = np.stack([np.full(len(q), 0.5), *(kappa * q for kappa in _CONCENTRATIONS)])
+    ratios = _log_marginal(seen[..., None, :], priors) - likelihood
+    mixed = np.logaddexp.reduce(ratios, axis=-1) - math.log(len(priors))
     return np.where(counts[..., ~live].any(axis=-1), math.inf, mixed)[()]
 
 
@@ -330,7 +325,7 @@ def log_interval_evidence(
     inside = np.clip(counts / counts.sum(), least, most)
     likelihood = scipy.special.xlogy(counts, inside) + scipy.special.xlog1py(others, -inside)
     mixed = scipy.special.betaln(counts + 0.5, others + 0.5) - math.log(math.pi * len(counts))
-    return float(scipy.special.logsumexp(mixed - likelihood))
+    return float(np.logaddexp.reduce(mixed - likelihood))
 
 
 def log_excess_evidence(hits: int, samples: int, optimum: float) -> float:
@@ -345,7 +340,7 @@ def log_excess_evidence(hits: int, samples: int, optimum: float) -> float:
         return 0.0
     parts = np.asarray(_EXCESSES)
     terms = hits * np.log1p(parts * (1.0 - level) / level) + (samples - hits) * np.log1p(-parts)
-    return float(scipy.special.logsumexp(terms) - math.log(len(parts)))
+    return float(np.logaddexp.reduce(terms) - math.log(len(parts)))
 
 
 def log_mean(*logarithms: float) -> float:

@@ -204,9 +204,10 @@ class IntegratedAudit(Audit):
         """The tested instances, the method behind the law, and the faults hidden from the
         method.
         """
-        hidden = () if self.method == "kernel" else (STATE,)
-        if self.method == "probed":
-            hidden = (*hidden, f"cells of the uniforms narrower than 1/{GRID}")
+        hidden = {
+            "kernel": (),
+            "probed": (STATE, f"cells of the uniforms narrower than 1/{GRID}"),
+        }.get(self.method, (STATE,))
         return dataclasses.replace(
             self.tested,
             by=((_MEANS[self.method], 1),),
@@ -572,8 +573,14 @@ def integrate_blocks(
     drafted = completions(draft.__getitem__, (), num_drafts)
     answers = output_law_of(
         [
-            functools.partial(_answer, candidate, draft, target, tuple(block))
-            for block in np.argwhere(drafted > 0).tolist()
+            functools.partial(
+                _answer,
+                candidate,
+                _laws_along(draft, block, num_drafts),
+                _laws_along(target, block, num_drafts + 1),
+                block,
+            )
+            for block in map(tuple, np.argwhere(drafted > 0).tolist())
         ],
         drafted[drafted > 0].tolist(),
         count_uniforms(candidate.num_uniforms, num_drafts, num_tokens),
@@ -606,18 +613,24 @@ def integrate_blocks(
     return decided(audit, answers, tolerance)
 
 
+def _laws_along(tables: Tables, block: Row, depth: int) -> NDArray[np.float64]:
+    """Return the laws of the first `depth` tokens along a block `(depth, V)`."""
+    return np.stack([tables[block[:i]] for i in range(depth)])
+
+
 def _answer(
-    candidate: UniformsCandidate, draft: Tables, target: Tables, block: Row, uniforms: Any
+    candidate: UniformsCandidate,
+    draft: NDArray[np.float64],
+    target: NDArray[np.float64],
+    block: Row,
+    uniforms: Any,
 ) -> Any:
     """Run the candidate on a drafted block and uniforms, with arrays that may be overwritten."""
-    laws = [
-        np.stack([tables[block[:i]] for i in range(depth)])
-        for tables, depth in ((draft, len(block)), (target, len(block) + 1))
-    ]
+    p, q = draft.copy(), target.copy()
     return outcome_of(
         lambda: read_block(
-            candidate.verify(*laws, np.asarray(block, dtype=np.int64), uniforms),
-            laws[1].shape[1],
-            len(block) + 1,
+            candidate.verify(p, q, np.asarray(block, dtype=np.int64), uniforms),
+            q.shape[1],
+            len(q),
         )
     )

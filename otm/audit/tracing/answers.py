@@ -67,8 +67,9 @@ def read_token(answer: Any, num_tokens: int) -> tuple[int, bool | None]:
             f"The callable must return a token in [0, {num_tokens}), alone or as (token, "
             f"accepted); it returned {answer!r}."
         )
-    if isinstance(accepted, str) or (
-        isinstance(accepted, (int, float, np.number)) and accepted not in (0, 1)
+    if not (accepted is None or isinstance(accepted, bool)) and (  # most are
+        isinstance(accepted, str)
+        or (isinstance(accepted, (int, float, np.number)) and accepted not in (0, 1))
     ):
         raise CandidateFailure(
             f"The callable must say True or False of whether it accepted; it returned {answer!r}."

@@ -175,7 +175,11 @@ def trace_each(
     def in_time() -> bool:
         return not watch.reaches(most_seconds)
 
-    with intercepted() as interception, Conversions() as conversions:
+    with (
+        np.errstate(all="ignore"),
+        intercepted() as interception,
+        Conversions() as conversions,
+    ):
 
         def explored(function: UniformFunction) -> TracedLaw:
             try:
@@ -232,8 +236,8 @@ def _explored(
         if run.undecided:
             undecided.append(run.volume)
         else:
-            masses.setdefault(value, []).append(run.volume)
-            undecided.append(run.volume * min(1.0, math.fsum(run.slack.values())))
+            masses.setdefault(value, []).append(volume := run.volume)
+            undecided.append(volume * min(1.0, math.fsum(run.slack.values())))
     undecided += [-size for size, _, _ in waiting]
     law = {value: math.fsum(parts) for value, parts in masses.items()}
     return TracedLaw(
@@ -257,7 +261,7 @@ def _execute(
     value: Hashable = None
     failure = ""
     try:
-        with np.errstate(all="ignore"), interception.into(draws):
+        with interception.into(draws):
             value = function(numbers.view(TracedArray))
     except TraceUnbounded:
         return None
@@ -276,7 +280,6 @@ def _execute(
     values = draws.recorded()
     again: Hashable = Raised
     with (
-        np.errstate(all="ignore"),
         contextlib.suppress(Exception),
         conversions.left_out(),
         interception.into(ReplayedDraws(values[1:])),

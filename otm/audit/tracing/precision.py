@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,9 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
         functions: of uniforms `(num_uniforms,)`; some executions are shared by some of them.
         num_uniforms: n.
     """
-    held: set[str] = set()
-    named: set[str] = set()
+    # by identity: their names take longer than all else that the code does
+    types: dict[int, Any] = {}
+    codes: dict[int, CodeType] = {}
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         if event != "return":
@@ -48,11 +49,11 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
         things = [argument]
         if frame.f_globals.get("__name__", "").partition(".")[0] not in _LIBRARIES:
             things += frame.f_locals.values()
-            named.update(frame.f_code.co_names, map(str, frame.f_code.co_consts))
+            codes[id(frame.f_code)] = frame.f_code
         for thing in things:
-            held.update(
-                map(_type_of, thing[:_RUNS] if isinstance(thing, (tuple, list)) else [thing])
-            )
+            for one in thing[:_RUNS] if isinstance(thing, (tuple, list)) else (thing,):
+                kind = getattr(one, "dtype", "")
+                types[id(kind)] = kind
 
     rng = np.random.default_rng(0)
     runs = itertools.islice(itertools.cycle(functions[:: 1 + len(functions) // _RUNS]), _RUNS)
@@ -62,8 +63,10 @@ def type_in_sight(functions: Sequence[Callable[[Any], Any]], num_uniforms: int) 
         for function in runs:
             with contextlib.suppress(Exception):
                 function(rng.random(num_uniforms))
-    if seen := held & _ROUNDOFF.keys():
+    # without the library's name: torch.float32 is float32
+    if seen := {str(kind).rpartition(".")[2] for kind in types.values()} & _ROUNDOFF.keys():
         return max(seen, key=_ROUNDOFF.__getitem__)
+    named = {str(one) for code in codes.values() for one in (*code.co_names, *code.co_consts)}
     return min(named & _ROUNDOFF.keys(), key=_ROUNDOFF.__getitem__, default="")
 
 
@@ -82,8 +85,3 @@ def explained(name: str) -> float:
     (2.384185791015625e-07, 0.0)
     """
     return _UNITS * _ROUNDOFF.get(name, 0.0)
-
-
-def _type_of(thing: Any) -> str:
-    """Return the name of an array's type, without the library's: torch.float32 is float32."""
-    return str(getattr(thing, "dtype", "")).rpartition(".")[2]

@@ -448,19 +448,19 @@ def _compare(left: Any, right: Any, order: Callable[[float, float], bool]) -> An
     one, other = _as_number(left, run), _as_number(right, run)
     if one is None or other is None:
         return NotImplemented
+    comparison = _Comparison(run, one, other, order)
+    if (known := comparison.answer()) is not None:
+        return known
     for side in (one, other):
         if not side.sources and isnan(side.bounds()[0]):
             return False
-    comparison = _Comparison(run, one, other, order)
-    known = comparison.answer()
-    if known is None and not run.undecided and (ordered := comparison.race()) is not None:
+    if not run.undecided and (ordered := comparison.race()) is not None:
         return order(ordered, 0)
     for _ in range(_SPLITS_PER_COMPARISON):
-        if known is not None:
-            return known
         if run.undecided or not (run.follow_split() or comparison.narrow()):
             break
-        known = comparison.answer()
+        if (known := comparison.answer()) is not None:
+            return known
     run.undecided = True
     return comparison.at(run.middle)
 
@@ -492,7 +492,7 @@ class _Comparison:
     def race(self) -> int | None:
         """Return the sign of left − right if both are one monotone map of forms of exponentials."""
         sides = [side for side in (self.left, self.right) if side.sources]
-        if len(sides) == 1 and len(sides[0].axes) == 1 and sides[0].monotone:
+        if len(sides) == 1 and sides[0].monotone and len(sides[0].axes) == 1:
             return None  # a split, at the code's own float
         shapes = [side.shape for side in sides if side.shape is not None]
         if len(shapes) < len(sides):
@@ -731,7 +731,7 @@ def _divide(a: float, b: float) -> float:
 
 def _as_float(value: Any) -> float | None:
     """Return a plain number as a float, None for arrays and anything that is no number."""
-    if isinstance(value, float | int):
+    if isinstance(value, (float, int)):
         return float(value)
     if array_api_compat.is_torch_array(value) or (isinstance(value, np.ndarray) and value.ndim):
         return None
