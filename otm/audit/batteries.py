@@ -87,8 +87,7 @@ class BatteryAudit(Audit):
     @property
     def failed(self) -> dict[str, Audit]:
         """The audits whose output does not have the target's law, by more than an ε if any is."""
-        by_verdict = (self._of(verdict) for verdict in FAILED)
-        return next(filter(None, by_verdict), {})
+        return next(filter(None, map(self._of, FAILED)), {})
 
     @property
     def worst(self) -> str:
@@ -448,10 +447,7 @@ class _Progress:
     raised: dict[str, tuple[Check, OtmError]] = dataclasses.field(default_factory=dict)
     late: dict[tuple[str, str], list[str]] = dataclasses.field(default_factory=dict)
     uncovered: dict[str, None] = dataclasses.field(default_factory=dict)
-
-    @property
-    def failed(self) -> bool:
-        return any(audit.verdict == "not lossless" for audit in self.audits.values())
+    failed: bool = False
 
     def wants(self, check: Check) -> bool:
         """True if a check is to be carried out; a check that comes too late is noted."""
@@ -474,8 +470,9 @@ class _Progress:
         )
         try:
             with deadline.enforced():
-                self.audits[check.name] = check.run()
+                self.audits[check.name] = audit = check.run()
             self.done[check.name] = check
+            self.failed |= audit.verdict == "not lossless"
         except OutOfTime:
             self.late[check.group, check.kind] = [deadline.why]
             if check.needed:

@@ -180,8 +180,7 @@ class BlockCandidate(UniformsCandidate, ManyBlocksCandidate, IntegrableCandidate
 
     def smallest(self, given: Models, tolerance: float | None) -> SequenceAudit | None:
         """Return the audit of the smallest failing models found, of up to γ drafts."""
-        lengths = range(1, given.num_drafts + 1)
-        return shrink_sequence(self, num_drafts=lengths, tolerance=tolerance)
+        return shrink_sequence(self, num_drafts=range(1, given.num_drafts + 1), tolerance=tolerance)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -322,9 +322,11 @@ def as_kind(thing: object, kind: type[Function]) -> Function:
     if isinstance(thing, kind):
         return thing
     if isinstance(thing, Candidate | Verifier) or not callable(thing) or isinstance(thing, type):
-        shown = f"{thing!r:.80}"
-        if isinstance(thing, Candidate):
-            shown = f"{thing.name!r:.80}, {thing.description}"
+        shown = (
+            f"{thing.name!r:.80}, {thing.description}"
+            if isinstance(thing, Candidate)
+            else f"{thing!r:.80}"
+        )
         raise InvalidParameter(
             f"This audit needs a function {kind.called}; got {shown}. Pass one, or call "
             "otm.audit.battery, which finds out what a callable is."
@@ -371,11 +373,9 @@ def read_batch(
     """
     tokens, accepted = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     array = np.asarray(tokens)
-    whole = array.dtype.kind in "iu" and array.size == size
-    if not whole or array.min() < 0 or array.max() >= num_tokens:
-        ends = ""
-        if array.dtype.kind in "iu" and array.size:
-            ends = f" from {array.min()} to {array.max()}"
+    whole = array.dtype.kind in "iu"
+    if not whole or array.size != size or array.min() < 0 or array.max() >= num_tokens:
+        ends = f" from {array.min()} to {array.max()}" if whole and array.size else ""
         raise CandidateFailure(
             f"The callable must return {size} integer tokens in [0, {num_tokens}), one per row; it "
             f"returned {array.dtype} of shape {array.shape}{ends}."

@@ -129,9 +129,8 @@ class DraftedCandidate(Candidate):
             yield Check(name, "1 draft", name, "sampled", run, needed=True)
         for instance in sampled:
             run = functools.partial(self._sampled_in, scope, shares, instance)
-            needed, kept = instance.needed, 0.0
-            if selection == "large":
-                needed, kept = False, standard.KEPT_BESIDE
+            beside = selection == "large"
+            needed, kept = instance.needed and not beside, standard.KEPT_BESIDE * beside
             yield Check(*instance[:3], "sampled", run, needed=needed, kept=kept)
 
     @abc.abstractmethod

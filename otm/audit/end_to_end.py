@@ -656,9 +656,11 @@ def step(
         processing = Processing(temperature=temperature)
         laws = ProcessedModel(p, processing), ProcessedModel(q, processing)
     said = "".join(f", temperature {heat:g}" for heat in heats)
-    later = "state that passes to the next step"
-    if thing.first_iteration:
-        later = "what it writes after the first iteration"
+    later = (
+        "what it writes after the first iteration"
+        if thing.first_iteration
+        else "state that passes to the next step"
+    )
     audit = joint(
         lambda: [thing.write(p, q, seeded_rng(), temperature)],
         [laws[1].next],

@@ -152,9 +152,8 @@ class HfModel:
             position_ids = torch.arange(old, old + length)
         places = torch.as_tensor(position_ids).long().reshape(-1, length).expand(number, length)
         rows = torch.cat([kept, torch.stack([tokens, places], dim=-1)], dim=1)
-        mask = torch.ones_like(rows[..., 0])
-        if attention_mask is not None:
-            mask = torch.as_tensor(attention_mask).long()
+        every = torch.ones_like(rows[..., 0])
+        mask = every if attention_mask is None else torch.as_tensor(attention_mask).long()
         if mask.shape != rows.shape[:2]:
             raise InvalidParameter(
                 f"attention_mask must be {tuple(rows.shape[:2])}, cache and tokens; it is "

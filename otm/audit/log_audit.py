@@ -164,9 +164,8 @@ class LogAudit(Audit):
 
     def sections(self) -> list[str]:
         """Return the evidence, the errors, and the bounds on total variation and acceptance."""
-        alarm = "never reached"
-        if self.alarm_at is not None:
-            alarm = f"first reached at record {self.alarm_at:,}"
+        at = self.alarm_at
+        alarm = "never reached" if at is None else f"first reached at record {at:,}"
         level = math.log(1 / self.errors.false_alarm)
         at_most = f"at most e^{self.log_e_value:.4g}; the alarm at e^{level:.4g} was {alarm}"
         rare = f"false alarm ≤ {self.errors.false_alarm:g}, at any length of log; {self._power()}"

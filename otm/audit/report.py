@@ -360,9 +360,7 @@ def format_probability(value: float) -> str:
     if not np.isfinite(value):
         return "∞"
     fraction = Fraction(value).limit_denominator(128)
-    if abs(float(fraction) - value) < 1e-14:
-        return str(fraction)
-    return f"{value:.6g}"
+    return str(fraction) if abs(float(fraction) - value) < 1e-14 else f"{value:.6g}"
 
 
 def format_probabilities(values: Any) -> str:

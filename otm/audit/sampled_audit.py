@@ -226,9 +226,8 @@ class SampledAudit(Audit):
     def row(self) -> tuple[str, str, str]:
         """Return the interval of the total variation, and the finding or the power."""
         power = f"≥ {self.detect:.3g} missed with ≤ {self.errors.missed:g}"
-        if self.found_by:
-            power = f"found in {self.samples:,} samples"
-        return self.total_variation.interval_text, "", power
+        remark = f"found in {self.samples:,} samples" if self.found_by else power
+        return self.total_variation.interval_text, "", remark
 
     def sections(self) -> list[str]:
         """Return the number of samples, the results of both tests, and the intervals."""

@@ -195,9 +195,8 @@ def _is_token(value: object) -> bool:
 
 def _law(value: Any, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the listed tokens `(m,)` and the probabilities with the tail last, `(m + 1,)`."""
-    law = value
-    if isinstance(value, list):
-        law = {"tokens": list(range(len(value))), "probabilities": value, "tail": 0.0}
+    alone = {"probabilities": value, "tail": 0.0}
+    law = alone | {"tokens": [*range(len(value))]} if isinstance(value, list) else value
     if not isinstance(law, dict) or set(law) != {"tokens", "probabilities", "tail"}:
         # A tail taken for 0 would make an alarm of every token that is not listed.
         raise InvalidRecord(

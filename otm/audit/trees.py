@@ -212,9 +212,8 @@ def tree_kernel(
             raise
         return [path_of(thing.verify(drafted, generator))]
 
-    siblings = "siblings the likeliest tokens"
-    if sampled:
-        siblings = f"siblings {'with' if replacement else 'without'} replacement"
+    drawn = f"{'with' if replacement else 'without'} replacement"
+    siblings = f"siblings {drawn if sampled else 'the likeliest tokens'}"
     audit = functools.partial(
         joint,
         write,
