@@ -123,22 +123,23 @@ class RowResults(NamedTuple):
 
 
 class FirstPass(NamedTuple):
-    """The results of the first pass: `SUMS` of each row, tokens with mass, the likeliest tokens,
-    and the masses without these.
+    """The results of the first pass.
+
+    Attributes:
+        sums: `SUMS` of each row.
+        live: tokens with mass.
+        top, rest: the likeliest tokens, and the masses without these.
+        place: each token's bin, where tokens are put into bins.
+        bin_sums, bin_sizes: the bins' sums and sizes.
     """
 
     sums: Floats
     live: Integers
     top: Integers
     rest: Floats
-
-
-class Layout(NamedTuple):
-    """The bins of the tokens of rows, and the bins' sums and sizes."""
-
     place: NDArray[np.int16]
-    sums: Floats
-    sizes: Integers
+    bin_sums: Floats
+    bin_sizes: Integers
 
 
 class Buffers(NamedTuple):
@@ -162,8 +163,8 @@ class Buffers(NamedTuple):
 _LINE, _FLAGS = types.int64[::1], types.boolean[::1]
 REQUEST = types.NamedTuple((_LINE, types.int64, *(types.boolean,) * 3, types.float64[::1]), Request)
 RESULTS = types.NamedTuple((TABLE, CUBE, TABLE), RowResults)
-FIRST_PASS = types.NamedTuple((TABLE, _LINE, COUNTS, CUBE), FirstPass)
-LAYOUT = types.NamedTuple((types.int16[:, ::1], types.float64[:, :, :, ::1], COUNTS), Layout)
+_BINS = types.int16[:, ::1], types.float64[:, :, :, ::1], COUNTS
+FIRST_PASS = types.NamedTuple((TABLE, _LINE, COUNTS, CUBE, *_BINS), FirstPass)
 BUFFERS = types.NamedTuple(
     (TABLE, TABLE, TABLE, _LINE, _LINE, _LINE, _FLAGS, TABLE, TABLE, types.boolean[:, ::1], _LINE),
     Buffers,

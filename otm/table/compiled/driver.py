@@ -28,7 +28,6 @@ from otm.table.compiled.common import (
     WHOLE_Q,
     Buffers,
     FirstPass,
-    Layout,
     Request,
     RowResults,
 )
@@ -151,7 +150,6 @@ class _Batch:
     p: Floats
     q: Floats
     request: Request
-    layout: Layout
     first_pass: FirstPass
     results: RowResults
     buffers: Buffers
@@ -170,16 +168,14 @@ class _Batch:
             p=p,
             q=q,
             request=request,
-            layout=Layout(
-                place=np.empty((count, width if grouped else 0), dtype=np.int16),
-                sums=np.zeros((count, 4, bins, 4)),
-                sizes=np.zeros((count, bins), dtype=np.int64),
-            ),
             first_pass=FirstPass(
                 sums=np.empty((count, NUM_SUMS)),
                 live=np.empty(count, dtype=np.int64),
                 top=np.empty((count, most), dtype=np.int64),
                 rest=np.empty((count, 2, most + 1)),
+                place=np.empty((count, width if grouped else 0), dtype=np.int16),
+                bin_sums=np.zeros((count, 4, bins, 4)),
+                bin_sizes=np.zeros((count, bins), dtype=np.int64),
             ),
             results=RowResults(
                 described=np.zeros((len(DESCRIBED), count)),
@@ -207,7 +203,6 @@ class _Batch:
             log_p,
             log_q,
             request,
-            batch.layout,
             batch.first_pass,
             batch.results,
             batch.buffers,
@@ -234,7 +229,6 @@ class _Batch:
             self.p,
             self.q,
             self.request,
-            self.layout,
             self.first_pass,
             self.results,
             wrong,

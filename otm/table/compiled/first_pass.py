@@ -28,7 +28,6 @@ from otm.table.compiled.common import (
     IN_GROUPS,
     KL_DRAFT_TARGET,
     KL_TARGET_DRAFT,
-    LAYOUT,
     LEAST_NORMAL,
     MAXIMAL,
     MINHASH,
@@ -55,7 +54,6 @@ from otm.table.compiled.common import (
     WHOLE_Q,
     Buffers,
     FirstPass,
-    Layout,
     Request,
     RowResults,
     add_moments,
@@ -297,7 +295,7 @@ def _of_one_draft(
 
 
 @compile_once(
-    types.void(ROWS, ROWS, ROWS, ROWS, REQUEST, LAYOUT, FIRST_PASS, RESULTS, BUFFERS),
+    types.void(ROWS, ROWS, ROWS, ROWS, REQUEST, FIRST_PASS, RESULTS, BUFFERS),
     fastmath=FAST,
 )
 def read_rows(
@@ -306,7 +304,6 @@ def read_rows(
     known_log_p: Floats,
     known_log_q: Floats,
     request: Request,
-    layout: Layout,
     first_pass: FirstPass,
     results: RowResults,
     buffers: Buffers,
@@ -337,7 +334,7 @@ def read_rows(
         alone_p = alone_q = dead = signed = 0
         first_bin = shift = 0
         if request.way == IN_GROUPS:
-            first_bin, shift = _spread(p[r], q[r], layout.sums.shape[2])
+            first_bin, shift = _spread(p[r], q[r], first_pass.bin_sums.shape[2])
         for b in range(blocks):
             first, last = b * BLOCK, min((b + 1) * BLOCK, width)
             n = last - first
@@ -358,9 +355,9 @@ def read_rows(
                     block_q,
                     first_bin,
                     shift,
-                    layout.place[r, first:last],
-                    layout.sums[r],
-                    layout.sizes[r],
+                    first_pass.place[r, first:last],
+                    first_pass.bin_sums[r],
+                    first_pass.bin_sizes[r],
                 )
             if request.logarithms:
                 if known:

@@ -48,7 +48,6 @@ from otm.table.compiled.common import (
     GREEDY_OPTIMAL,
     IN_GROUPS,
     KSEQ,
-    LAYOUT,
     LEAST_NORMAL,
     LENIENCE,
     LIST_RACE,
@@ -69,7 +68,6 @@ from otm.table.compiled.common import (
     WHOLE_Q,
     Buffers,
     FirstPass,
-    Layout,
     Request,
     RowResults,
     add_moments,
@@ -321,17 +319,13 @@ def _by_likely_tokens(
 
 
 @compile_once(
-    types.void(
-        *(ROWS, ROWS, REQUEST, LAYOUT),
-        *(FIRST_PASS, RESULTS, types.boolean[::1], BUFFERS),
-    ),
+    types.void(ROWS, ROWS, REQUEST, FIRST_PASS, RESULTS, types.boolean[::1], BUFFERS),
     fastmath=FAST,
 )
 def walk_rows(
     p: Floats,
     q: Floats,
     request: Request,
-    layout: Layout,
     first_pass: FirstPass,
     results: RowResults,
     wrong: Flags,
@@ -354,8 +348,8 @@ def walk_rows(
         described, single = results.described[:, r], results.single[:, r]
         per_k, sums = results.per_k[:, :, r], first_pass.sums[r]
         groups = Groups(
-            layout.place[r],
-            layout.sizes[r],
+            first_pass.place[r],
+            first_pass.bin_sizes[r],
             buffers.bins,
             tokens if is_in_groups else tokens[: first_pass.live[r]],
             starts,
@@ -365,7 +359,7 @@ def walk_rows(
         )
         wrong[r] = False
         if is_in_groups:
-            n = close_bins(groups, int(sums[FIRST]), int(sums[SHIFT]), layout.sums[r])
+            n = close_bins(groups, int(sums[FIRST]), int(sums[SHIFT]), first_pass.bin_sums[r])
             for g in range(n):
                 buffers.wanted[0, g] = True
             list_tokens(groups, n, buffers.wanted)
