@@ -175,11 +175,7 @@ def trace_each(
     def in_time() -> bool:
         return not watch.reaches(most_seconds)
 
-    with (
-        np.errstate(all="ignore"),
-        intercepted() as interception,
-        Conversions() as conversions,
-    ):
+    with intercepted() as interception, Conversions() as conversions:
 
         def explored(function: UniformFunction) -> TracedLaw:
             try:
@@ -261,7 +257,7 @@ def _execute(
     value: Hashable = None
     failure = ""
     try:
-        with interception.into(draws):
+        with np.errstate(all="ignore"), interception.into(draws):
             value = function(numbers.view(TracedArray))
     except TraceUnbounded:
         return None
@@ -280,6 +276,7 @@ def _execute(
     values = draws.recorded()
     again: Hashable = Raised
     with (
+        np.errstate(all="ignore"),
         contextlib.suppress(Exception),
         conversions.left_out(),
         interception.into(ReplayedDraws(values[1:])),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class Interception:
     @contextlib.contextmanager
     def into(self, draws: Draws) -> Iterator[None]:
         """Take draws in this context from `draws`, with all generators in the initial state."""
-        self._common.set_back([one.library for one in self._libraries if one.moved_on])
+        self._common.set_back(python=self._libraries[-1].moved_on)
         for library in self._libraries:
             library.begin(draws)
         yield
@@ -40,7 +40,7 @@ def intercepted() -> Iterator[Interception]:
         interception = Interception(before)
         # torch before the others: it may load a part of itself
         found = [torch_draws(sys.modules["torch"])] if "torch" in sys.modules else []
-        for library in (*found, python_draws(), numpy_draws()):
+        for library in (*found, numpy_draws(), python_draws()):
             interception._libraries.append(stack.enter_context(library))
         yield interception
 
@@ -78,11 +78,14 @@ class _States:
         torch = sys.modules.get("torch")
         self._torch = None if torch is None else torch.get_rng_state()
 
-    def set_back(self, libraries: Collection[str] = ("random", "numpy.random", "torch")) -> None:
-        """Set the generators of libraries back."""
-        if "random" in libraries:
+    def set_back(self, *, python: bool = True) -> None:
+        """Set the generators back; Python's, whose state takes long to read, if it has moved."""
+        if python:
             random.setstate(self._python)
-        if "numpy.random" in libraries and state_of(np.random.mtrand._rand) != self._words:
+        if state_of(np.random.mtrand._rand) != self._words:
             np.random.set_state(self._numpy)
-        if "torch" in libraries and self._torch is not None:
-            sys.modules["torch"].set_rng_state(self._torch)
+        if self._torch is not None:
+            torch = sys.modules["torch"]
+            # no operation of torch's to compare them, as operations are intercepted
+            if torch.get_rng_state().numpy().tobytes() != self._torch.numpy().tobytes():
+                torch.set_rng_state(self._torch)

@@ -116,16 +116,25 @@ def state_of(generator: Any) -> bytes:
 def numpy_draws() -> Iterator[Generators]:
     """Replace NumPy's draws by draws of the execution."""
     behind: Any = np.random.mtrand._rand
-    generators, places = _intercepting(behind)
+    generators, generator, before = _intercepting(behind)
     generators.start()
+    places: list[tuple[Any, str, Any]] = [
+        (np.random, "Generator", generator),
+        (np.random, "RandomState", before),
+        (np.random, "default_rng", functools.partial(_default_rng, generator)),
+    ]
+    # Looked up each time: what somebody else has put in a function's place stays there.
+    for name in dir(np.random):
+        if getattr(getattr(np.random, name), "__self__", None) is behind:
+            places.append((np.random, name, functools.partial(getattr(before, name), behind)))
     with patched(*places):
         yield generators
 
 
 @functools.cache
-def _intercepting(behind: Any) -> tuple[Generators, list[tuple[Any, str, Any]]]:
-    """Return generators whose draws are intercepted, and what to set where to use them; made once,
-    as classes take longer to make than a small audit.
+def _intercepting(behind: Any) -> tuple[Generators, Any, Any]:
+    """Return generators whose draws are intercepted, and their classes; made once, as classes take
+    longer to make than a small audit.
 
     Args:
         behind: the generator behind the functions of `numpy.random`.
@@ -133,17 +142,11 @@ def _intercepting(behind: Any) -> tuple[Generators, list[tuple[Any, str, Any]]]:
     generators = Generators(
         "numpy.random", behind, state_of, lambda generator: generator._bit_generator.random_raw()
     )
-    generator = _subclass(np.random.Generator, generators)
-    before = _subclass(np.random.RandomState, generators)
-    places = [
-        (np.random, "Generator", generator),
-        (np.random, "RandomState", before),
-        (np.random, "default_rng", functools.partial(_default_rng, generator)),
-    ]
-    for name in dir(np.random):
-        if getattr(getattr(np.random, name), "__self__", None) is behind:
-            places.append((np.random, name, functools.partial(getattr(before, name), behind)))
-    return generators, places
+    return (
+        generators,
+        _subclass(np.random.Generator, generators),
+        _subclass(np.random.RandomState, generators),
+    )
 
 
 def _default_rng(generator: Any, seed: Any = None) -> Any:

@@ -297,12 +297,9 @@ class _Shadows:
 
     Attributes:
         draws: where the draws of the execution come from.
-        moved_on: whether it drew.
     """
 
-    library = "torch"
     draws: Draws
-    moved_on = False
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -312,7 +309,7 @@ class _Shadows:
 
     def begin(self, draws: Draws) -> None:
         """Start an execution: set the draws and, if the execution is traced, the run."""
-        self.draws, self.moved_on = draws, False
+        self.draws = draws
         self._run = draws.run if isinstance(draws, TracingDraws) else None
         self._of.clear()
 
@@ -670,7 +667,6 @@ class _Shadows:
         if not self._settled(self._tensors(read.values())):
             raise self.draws.abort(f"torch.{base} with random numbers as parameters")
         count, parameters = self._parameters(name, given)
-        self.moved_on = True
         result = call.execute()
         size = result.numel() if count is None else count
         values = TORCH[name].law(self.draws, state, size, **parameters)

@@ -1,5 +1,6 @@
 """Interception as a whole: states between executions, and audits of code that draws by itself."""
 
+import random
 import subprocess
 import sys
 
@@ -23,6 +24,42 @@ def test_every_execution_begins_at_the_same_state():
                 found.append((states, np.random.rand(), torch.rand(1).item()))
     assert found[0] == found[1]
     assert found[0][1:] == (0.5, 0.25)
+
+
+def test_a_seed_alone_is_set_back_before_the_next_execution():
+    """Half of the executions seed every library and draw nothing from it; the others see where the
+    generators are.
+    """
+    begun = torch.get_rng_state(), random.getstate(), np.random.get_state()[1]
+
+    def code(uniforms):
+        if uniforms[0] < 0.5:
+            torch.manual_seed(1)
+            random.seed(1)
+            np.seterr(divide="raise")
+            return "seeds"
+        found = torch.get_rng_state(), random.getstate(), np.random.get_state()[1]
+        same = [bool((a == b).all()) for a, b in zip(found[::2], begun[::2], strict=True)]
+        return (*same, found[1] == begun[1], np.geterr()["divide"])
+
+    law = tracing.trace(code, 1)
+    assert law.mass == {"seeds": 0.5, (True, True, True, "ignore"): 0.5}
+
+
+def test_what_stands_in_for_a_function_in_one_audit_does_not_in_the_next(monkeypatch):
+    def verify(p, q, drafts, uniforms):
+        token = drafts[0]
+        if np.random.rand() * p[token] < q[token]:
+            return token
+        rest = np.maximum(q - p, 0.0)
+        return np.random.choice(len(q), p=rest / rest.sum())
+
+    problem = otm.Problem(draft=[0.5, 0.3, 0.2], target=[0.2, 0.45, 0.35], law=otm.IID(1))
+    for constant, verdict in ((False, "lossless"), (True, "not lossless"), (False, "lossless")):
+        with monkeypatch.context() as patch:
+            if constant:
+                patch.setattr(np.random, "rand", lambda: 0.5)
+            assert audit.exact(verify, problem).verdict == verdict
 
 
 def test_draws_are_intercepted_once_for_all_drafts_of_an_audit(
