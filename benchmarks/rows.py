@@ -11,6 +11,7 @@ Everything is compiled first.
 from __future__ import annotations
 
 import functools
+import math
 import time
 import tracemalloc
 from collections.abc import Callable, Collection, Iterator
@@ -242,7 +243,9 @@ def _hard(seconds: float) -> Iterator[dict[str, Any]]:
 def _sorted(function: Callable[[], object]) -> object:
     """Ask with the bins left out."""
     with (
-        mock.patch("otm.overlap.rows.compiled", lambda _: None),
+        mock.patch.multiple(
+            "otm.overlap.rows", SHORTEST_BINNED=math.inf, _SHORTEST_ON_HOST=math.inf
+        ),
         mock.patch.object(RowSteps, "of", RowSteps.sorted),
     ):
         return function()

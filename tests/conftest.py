@@ -48,7 +48,8 @@ _ABOUT = {
     "numba": "overlap/test_compiled table/compiled/test_driver table/compiled/test_second_pass "
     "verifiers/optimal/test_draws",
     "ot": "transport/test_lp",
-    "torch": "contracts/test_backends contracts/test_bad_input contracts/test_devices devices "
+    "torch": "benchmarks/test_rows devices "
+    "contracts/test_backends contracts/test_bad_input contracts/test_devices "
     "contracts/test_gradients contracts/test_memory contracts/test_walk engines/test_chain "
     "overlap/test_arrays overlap/test_gradient overlap/test_rows table/test_table test_losses "
     "audit/tracing/intercept/test_interception audit/tracing/intercept/test_laws "
