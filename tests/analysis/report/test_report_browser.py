@@ -329,8 +329,13 @@ def test_at_most_six_lines_each_labelled_where_it_ends(page):
                             label,
                         )
                         assert label["right"] <= found["width"] + 1, (size, chart, label)
-                    for above, below in itertools.pairwise(labels):
-                        assert below["top"] >= above["bottom"] - 3, (chart, above, below)
+                    for above, below in itertools.combinations(labels, 2):
+                        # On a phone two that are short may share a line, by the width of the font.
+                        aside = max(above["left"], below["left"]) >= min(
+                            above["right"], below["right"]
+                        )
+                        apart = below["top"] >= above["bottom"] - 3
+                        assert apart or (size == PHONE and aside), (chart, above, below)
             page.execute_script("document.getElementById('back').click()")
 
 
