@@ -30,28 +30,26 @@ logits = 3.0 * rng.standard_normal(128_256)
 p, q = otm.from_logits(logits), otm.from_logits(logits + rng.standard_normal(len(logits)))
 ks = range(1, 9)
 stems = {column.stem for column in table_columns(ks)}
+few = ["optimum_iid", "kseq_iid", "recursive_rejection_iid", "naive_iid"]
 chosen = {
     "all columns": None,
     "without the threshold race": [name for name in stems if "threshold_race" not in name],
-    "optimum, K-SEQ, recursive rejection, naive": [
-        "optimum_iid", "kseq_iid", "recursive_rejection_iid", "naive_iid"
-    ],
+    "optimum, K-SEQ, recursive rejection, naive": few,
 }
+tasks = {
+    name: lambda columns=columns: otm.acceptance_table(draft=p, target=q, k=ks, columns=columns)
+    for name, columns in chosen.items()
+}
+tasks["numpy.argsort"] = lambda: np.argsort(q / p)
 taken = {}
-for name, columns in chosen.items():
-    asked = lambda: otm.acceptance_table(draft=p, target=q, k=ks, columns=columns)
+for name, task in tasks.items():
     for _ in range(3):
-        asked()
+        task()
     taken[name] = one = []
     for _ in range(15):
         start = time.process_time()
-        asked()
+        task()
         one.append(1e3 * (time.process_time() - start))
-taken["numpy.argsort"] = one = []
-for _ in range(15):
-    start = time.process_time()
-    np.argsort(q / p)
-    one.append(1e3 * (time.process_time() - start))
 print(json.dumps({name: float(np.median(one)) for name, one in taken.items()}))
 """
 

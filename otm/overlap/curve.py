@@ -80,7 +80,7 @@ NEGLIGIBLE = 2.0**-56
 NEWTON_STEPS, BISECTIONS, SETTLED = 16, 60, 2.0**-52
 
 # the bits of ∞, the largest of all non-negative floats read as integers
-_INFINITY = np.int64(0x7FF0 << 48)
+INFINITY = np.int64(0x7FF0 << 48)
 _FANOUT = 16
 _LONG_ROW = 256  # one shorter row gains nothing from packing
 
@@ -454,7 +454,7 @@ def _sort_packed(ratio: NDArray[np.float64]) -> NDArray[np.int64]:
     """
     width = ratio.shape[-1]
     bits = np.int64((1 << (width - 1).bit_length()) - 1)
-    packed = _INFINITY - ratio.view(np.int64)
+    packed = INFINITY - ratio.view(np.int64)
     packed &= ~bits
     packed |= np.arange(width)
     packed.sort(axis=-1)

@@ -39,6 +39,7 @@ from otm._machine.arrays import BLOCK, Floats
 from otm._machine.compiled import Function, compile_once
 from otm.overlap.curve import (
     BISECTIONS,
+    INFINITY,
     LARGEST_MULTIPLIED_POWER,
     NEGLIGIBLE,
     NEWTON_STEPS,
@@ -57,7 +58,6 @@ TABLE, INTEGERS, FLAGS = types.float64[:, ::1], types.int64[::1], types.boolean[
 SIZES = types.float64[::1], INTEGERS  # c and k of each `Containment`
 
 FAST = frozenset({"reassoc", "contract", "nsz"})
-_INFINITE = np.int64(0x7FF0000000000000)  # ∞ as bits
 _SAMPLED = 1024  # keys that tell how far steps reach
 _SHORT = 32  # tokens that insertion alone puts in order
 _ALIKE = 1.0 - 2.0**-47  # ratios that differ by less, as rounding leaves equal ones, count as equal
@@ -283,9 +283,9 @@ def _order_key(p: float, q: float) -> int:
 @part()
 def _spread(keys: Integers, stride: int) -> tuple[int, int]:
     """Return the least and the most of each stride-th key of a positive finite ratio."""
-    least, most = int(_INFINITE), 0
+    least, most = int(INFINITY), 0
     for t in range(0, len(keys), stride):
-        if 0 < keys[t] < _INFINITE:
+        if 0 < keys[t] < INFINITY:
             least, most = min(least, keys[t]), max(most, keys[t])
     return min(least, most), most
 
@@ -305,7 +305,7 @@ def _place_in_steps(
     step, place = np.empty(m, dtype=np.int32), np.zeros(last + 1, dtype=np.int32)
     for t in range(m):
         b = min(max((most >> shift) + 2 - (keys[t] >> shift), 1), last - 2)
-        step[t] = 0 if keys[t] >= _INFINITE else last - 1 - keys[t] if keys[t] <= 0 else b
+        step[t] = 0 if keys[t] >= INFINITY else last - 1 - keys[t] if keys[t] <= 0 else b
     for t in range(m):
         place[np.uint32(step[t])] += 1
     begin = crowds = 0

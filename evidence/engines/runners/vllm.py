@@ -38,6 +38,7 @@ _TOTALS = {
     "rounds": "vllm:inter_token_latency_seconds",
 }
 """The last is a histogram, in which each step of a request after its prompt's is one value."""
+_DRAFTS = 4
 
 
 class Loaded:
@@ -94,47 +95,42 @@ class Loaded:
         return totals | {"raw": ", ".join(_TOTALS.values())}
 
 
-def _with(**speculative: Any) -> recording.Open:
-    return lambda pair, drafting: Loaded(pair, **(speculative if drafting else {}))
+def _case(name: str, rule: str, options: str, **speculative: Any) -> recording.Case:
+    return recording.Case(
+        name=name,
+        rule=rule,
+        drafts=_DRAFTS,
+        options=options,
+        texts=recording.TEXTS // 4,
+        open=lambda pair, drafting: Loaded(
+            pair, **(speculative | {"num_speculative_tokens": _DRAFTS} if drafting else {})
+        ),
+    )
 
 
 CASES = (
-    recording.Case(
-        name="draft model",
-        rule="match-argmax",
-        drafts=4,
-        options="draft_model, num_speculative_tokens 4",
-        texts=recording.TEXTS // 4,
-        open=_with(method="draft_model", num_speculative_tokens=4),
+    _case(
+        "draft model",
+        "match-argmax",
+        "draft_model, num_speculative_tokens 4",
+        method="draft_model",
     ),
-    recording.Case(
-        name="draft model, probabilistic",
-        rule="rejection",
-        drafts=4,
-        options='draft_model, draft_sample_method "probabilistic", num_speculative_tokens 4',
-        texts=recording.TEXTS // 4,
-        open=_with(
-            method="draft_model", num_speculative_tokens=4, draft_sample_method="probabilistic"
-        ),
+    _case(
+        "draft model, probabilistic",
+        "rejection",
+        'draft_model, draft_sample_method "probabilistic", num_speculative_tokens 4',
+        method="draft_model",
+        draft_sample_method="probabilistic",
     ),
-    recording.Case(
-        name="n-grams",
-        rule="match-text",
-        drafts=4,
-        options="ngram, num_speculative_tokens 4, n-grams of 1 and 2",
-        texts=recording.TEXTS // 4,
-        open=_with(
-            method="ngram", num_speculative_tokens=4, prompt_lookup_min=1, prompt_lookup_max=2
-        ),
+    _case(
+        "n-grams",
+        "match-text",
+        "ngram, num_speculative_tokens 4, n-grams of 1 and 2",
+        method="ngram",
+        prompt_lookup_min=1,
+        prompt_lookup_max=2,
     ),
-    recording.Case(
-        name="suffixes",
-        rule="match-text",
-        drafts=4,
-        options="suffix, num_speculative_tokens 4",
-        texts=recording.TEXTS // 4,
-        open=_with(method="suffix", num_speculative_tokens=4),
-    ),
+    _case("suffixes", "match-text", "suffix, num_speculative_tokens 4", method="suffix"),
 )
 
 if __name__ == "__main__":

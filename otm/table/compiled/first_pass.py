@@ -63,7 +63,6 @@ from otm.table.compiled.common import (
 
 _LIGHT = 1 / 16  # (1 − p)^k with k p below it: the ninth term and those after it are below 2⁻⁵³
 _RATIOS_SAMPLED = 1024  # tokens whose ratios say how far the bins of a row reach
-_UNSIGNED = np.int64(0x7FFFFFFFFFFFFFFF)
 _LEAST_RATIO, _MOST_RATIO = (
     np.int64(1023 - 64) << np.int64(52),
     np.int64(1023 + 64) << np.int64(52),
@@ -200,7 +199,7 @@ def _spread(p: Floats, q: Floats, num_bins: int) -> tuple[int, int]:
     least, most = _MOST_RATIO, _LEAST_RATIO
     step = max(len(p) // _RATIOS_SAMPLED, 1)
     for i in range(0, len(p), step):
-        ratio = bits(q[i] / p[i]) & _UNSIGNED
+        ratio = bits(abs(q[i] / p[i]))
         if _LEAST_RATIO <= ratio <= _MOST_RATIO:
             least, most = min(least, ratio), max(most, ratio)
     shift = 0

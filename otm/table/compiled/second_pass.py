@@ -102,8 +102,14 @@ def _races(
     weights are the moments Σ q y^n: of 1/(1 + ρ y), ρ ≤ 1, and of (1 − h)^k, at most 1 in size for
     |y| ≤ 1, so that its coefficients are at most 1.
     """
-    ends, live, hit, power = groups.ends, len(groups.tokens), work[0], work[1]
-    whole_p = groups.opened[2, live - 1]
+    ends, opened, live, hit, power = (
+        groups.ends,
+        groups.opened,
+        len(groups.tokens),
+        work[0],
+        work[1],
+    )
+    whole_p = opened[2, live - 1]
     clear(moments)
     for i in range(len(ks)):
         per_k[LIST_RACE, i] = per_k[POISSON, i] = 0.0
@@ -113,15 +119,10 @@ def _races(
     # While h changes little from block to block, the sums for all k come from moments about one
     # centre: a pass for each k would cost as much as the sort.
     for b in range(blocks):
-        start, n = b * BLOCK, min(BLOCK, live - b * BLOCK)
-        mass, target = (
-            groups.opened[0, start : start + BLOCK],
-            groups.opened[1, start : start + BLOCK],
-        )
-        above_p, above_q = (
-            groups.opened[2, start : start + BLOCK],
-            groups.opened[3, start : start + BLOCK],
-        )
+        start, end = b * BLOCK, (b + 1) * BLOCK
+        n = min(BLOCK, live - start)
+        mass, target = opened[0, start:end], opened[1, start:end]
+        above_p, above_q = opened[2, start:end], opened[3, start:end]
         ends[ABOVE_P, b + 1], ends[ABOVE_Q, b + 1] = above_p[n - 1], above_q[n - 1]
         ends[HIGH, b], ends[LOW, b] = target[0] / mass[0], target[n - 1] / mass[n - 1]
         _match(mass, target, above_p, above_q, whole_p, hit)

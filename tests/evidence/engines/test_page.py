@@ -67,8 +67,9 @@ def test_biased_engines_are_found_and_lossless_ones_are_not(engine, result):
     assert verdict.lossless == (not biased)
     if biased:
         # temperature 1 for 0.7 is near to the target's law, and most texts begin without n-grams
-        near = engine == "oxillama" or result.name == "n-grams"
-        assert verdict.variation.low > (0.02 if near else 0.1)
+        near = {"oxillama": 0.02, "n-grams": 0.05}
+        least = near.get(engine, near.get(result.name, 0.1))
+        assert verdict.variation.low > least
     elif verdict.agrees is not None:
         assert verdict.agrees
 

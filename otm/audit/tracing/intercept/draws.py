@@ -180,7 +180,7 @@ class Generators:
     """The generators of one library; the common one behind the functions moves only when used.
 
     Args:
-        library: its name.
+        library: its name, for the message.
         common: the generator behind its functions.
         state: returns where a generator is.
         move: moves one on.
@@ -198,7 +198,7 @@ class Generators:
         state: Callable[[Any], Hashable],
         move: Callable[[Any], object],
     ) -> None:
-        self.library, self._common, self._state, self._move = library, common, state, move
+        self._library, self._common, self._state, self._move = library, common, state, move
         self.start()
 
     def start(self) -> None:
@@ -208,7 +208,7 @@ class Generators:
     @property
     def moved_on(self) -> bool:
         """True if the common generator is elsewhere than at the start."""
-        return self._last is not self._first
+        return self._last != self._first
 
     def begin(self, draws: Draws) -> None:
         """Start an execution: set the draws."""
@@ -222,7 +222,7 @@ class Generators:
     def end(self) -> None:
         """Stop the execution if the common generator has moved unseen."""
         if self._state(self._common) != self._last:
-            raise self.draws.abort(f"{self.library} drew by a function imported before")
+            raise self.draws.abort(f"{self._library} drew by a function imported before")
 
     def moved(self, generator: Any) -> Hashable:
         """Return the state of a generator, which names the draw, and advance the generator."""
@@ -231,4 +231,4 @@ class Generators:
         state = self._state(generator)
         self._move(generator)
         self.look(generator)
-        return self.library, state
+        return self._library, state

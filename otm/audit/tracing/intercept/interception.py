@@ -38,7 +38,7 @@ def intercepted() -> Iterator[Interception]:
     """Intercept draws of `random`, `numpy.random` and torch; restore the generators at the end."""
     with preserved() as before, contextlib.ExitStack() as stack:
         interception = Interception(before)
-        # torch before the others: it may load a part of itself
+        # torch before the others: it may load a part of itself; `random` last, as `into` asks it
         found = [torch_draws(sys.modules["torch"])] if "torch" in sys.modules else []
         for library in (*found, numpy_draws(), python_draws()):
             interception._libraries.append(stack.enter_context(library))
